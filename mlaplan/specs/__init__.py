@@ -1,0 +1,1 @@
+"""Chip and model specs: YAML or config.json text to typed, validated data."""

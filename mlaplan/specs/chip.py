@@ -1,0 +1,323 @@
+"""A chip: one schedulable device, every figure with its source. Written in `hardware/*.yaml`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PlainSerializer, PrivateAttr, WithJsonSchema, model_validator
+
+from mlaplan.specs.figure import (
+    Bandwidth,
+    Capacity,
+    Clock,
+    Confidence,
+    Contradiction,
+    Cores,
+    Count,
+    CountOrZero,
+    Duration,
+    Figure,
+    Flag,
+    Flops,
+    Fraction,
+    FractionOrZero,
+    OnChipCapacity,
+    OneOf,
+    Power,
+    Price,
+    Quantity,
+    Spec,
+    Text,
+    kind_of,
+    told,
+)
+
+EfficiencyClass = Annotated[
+    str,
+    OneOf(
+        (
+            "nvidia-ampere",
+            "nvidia-hopper",
+            "nvidia-blackwell",
+            "amd-cdna3",
+            "amd-cdna4",
+            "ascend",
+            "sophgo",
+            "generic",
+        )
+    ),
+]
+MatrixDtype = Annotated[str, OneOf(("fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"))]
+VectorDtype = Annotated[str, OneOf(("fp32", "bf16", "fp16", "int8"))]
+KernelOp = Annotated[
+    str,
+    OneOf(
+        (
+            "gemm",
+            "bmm",
+            "grouped_gemm",
+            "mla_decode",
+            "mla_prefill",
+            "gqa_decode",
+            "gqa_prefill",
+            "sparse_mla_decode",
+            "indexer",
+            "elementwise",
+            "lm_head",
+        )
+    ),
+]
+KernelDtype = Annotated[
+    str, OneOf(("fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block", "fp8_ds_mla", "int8", "fp4", "int4"))
+]
+CollectiveOp = Annotated[
+    str,
+    OneOf(
+        (
+            "all_reduce",
+            "all_reduce_custom",
+            "all_reduce_custom_eager",
+            "all_gather",
+            "reduce_scatter",
+            "all_to_all",
+            "dispatch",
+            "combine",
+            "send",
+        )
+    ),
+]
+Topology = Literal["switch", "full_mesh", "ring", "ring_chords"]
+
+MemoryFraction = Annotated[float, Quantity("memory_fraction", "fraction", 0, 0.95, open_low=True)]
+Residual = Annotated[float, Quantity("residual", "fraction", 0, 2)]
+Floor = Annotated[float, Quantity("floor", "s", 0, 1)]
+
+
+def _norm(raw: Any) -> float:
+    if raw == "hard" or raw == math.inf:
+        return math.inf
+    if isinstance(raw, bool) or not isinstance(raw, int | float) or not 1 <= raw <= 100:
+        raise told(
+            f"{kind_of(raw)} is not the exponent of a smooth maximum", "a number from 1 to 100, or 'hard'"
+        )
+    return float(raw)
+
+
+Norm = Annotated[
+    float,
+    BeforeValidator(_norm),
+    PlainSerializer(lambda norm: "hard" if math.isinf(norm) else norm, when_used="json"),
+    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 1, "maximum": 100}, {"const": "hard"}]}),
+]
+
+
+class KernelFit(Spec):
+    """Efficiency of one operator class.
+
+    t = floor + ((FLOP / (compute peak))^norm + (bytes / (memory bandwidth))^norm)^(1/norm)
+    """
+
+    compute: Fraction
+    memory: MemoryFraction
+    floor: Floor
+    norm: Norm = math.inf
+    residual: Residual
+    source: Text
+    confidence: Confidence
+    note: Text | None = None
+
+
+class CollectiveFit(Spec):
+    """One collective: t(n) = alpha(n) + V/bandwidth(n), with alpha and bandwidth listed beside `ranks`."""
+
+    ranks: Annotated[tuple[Count, ...], Field(strict=False, min_length=1)]
+    alpha: Annotated[tuple[Duration, ...], Field(min_length=1)]
+    bandwidth: Annotated[tuple[Bandwidth, ...], Field(min_length=1)]
+    residual: Residual
+    source: Text
+    confidence: Confidence
+    note: Text | None = None
+
+    @model_validator(mode="after")
+    def _is_a_table(self) -> CollectiveFit:
+        lengths = {"ranks": len(self.ranks), "alpha": len(self.alpha), "bandwidth": len(self.bandwidth)}
+        if len(set(lengths.values())) > 1:
+            counts = ", ".join(f"{name} {count}" for name, count in lengths.items())
+            raise told(
+                f"the columns differ in length: {counts}", "one alpha and one bandwidth for each rank count"
+            )
+        if list(self.ranks) != sorted(set(self.ranks)) or self.ranks[0] < 2:
+            raise told("the rank counts do not rise from 2 on", "ranks in ascending order, such as [2, 4, 8]")
+        return self
+
+
+class Link(Spec):
+    """How chips reach each other. Bandwidth is per chip and direction, over all its links of this kind."""
+
+    name: Text
+    topology: Topology
+    chips_per_node: Count = Field(default=1, description="chips joined by this link; required on scale_up")
+    group: Count | None = Field(
+        default=None, description="chips in one full mesh inside the node, if not all"
+    )
+    bandwidth: Figure[Bandwidth]
+    links: Count | None = Field(default=None, description="mesh: peers a chip has a link of its own to")
+    ring_order: tuple[CountOrZero, ...] | None = None
+    chords: tuple[Annotated[tuple[CountOrZero, ...], Field(min_length=2, max_length=2)], ...] | None = None
+    latency: Figure[Duration] | None = None
+    efficiency: Figure[Fraction] | None = None
+    collectives: dict[CollectiveOp, CollectiveFit] = Field(default_factory=dict)
+    unsupported: tuple[CollectiveOp, ...] = ()
+    note: Text | None = None
+
+
+class Memory(Spec):
+    """Device memory. `capacity` is what the driver reports, `marketed` what the label says."""
+
+    type: Text
+    capacity: Figure[Capacity]
+    marketed: Figure[Capacity] | None = None
+    bandwidth: Figure[Bandwidth]
+
+
+class OnChip(Spec):
+    """One level of memory between the cores and the device memory."""
+
+    name: Text
+    scope: Literal["core", "chip"]
+    capacity: Figure[OnChipCapacity]
+    bandwidth: Figure[Bandwidth] | None = None
+    usable: Figure[Fraction] | None = None
+
+
+class Dma(Spec):
+    """Copy engines, and whether they move data while the cores compute."""
+
+    engines: tuple[Text, ...]
+    beside_compute: Flag
+    descriptor: Figure[Duration] | None = None
+    overlap: Figure[FractionOrZero] | None = None
+
+
+class Overheads(Spec):
+    """Times that do not depend on the amount of work."""
+
+    kernel: Figure[Duration]
+    collective: Figure[Duration]
+    eager_collective: Figure[Duration] | None = None
+    core_sync: Figure[Duration] | None = None
+
+
+class Padding(Spec):
+    """Tile sizes that work is rounded up to; 1 is none."""
+
+    attention_rows: Count = 1
+    gemm_rows: Count = 1
+    kv_tokens: Count = 1
+
+
+class HostLink(Spec):
+    """The way to the host's memory, per direction."""
+
+    name: Text
+    bandwidth: Figure[Bandwidth]
+
+
+class Chip(Spec):
+    """One schedulable device. A dtype that `peak` does not list is not supported by the matrix units."""
+
+    kind: Literal["chip"]
+    name: Annotated[Text, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
+    title: Text
+    vendor: Text
+    unit: Text = Field(description="what one chip is: GPU, die, chip of a two-chip card")
+    efficiency_class: EfficiencyClass = Field(alias="class")
+    notes: tuple[Text, ...] = ()
+    names: tuple[Text, ...] = Field(default=(), description="other names this chip is asked for by")
+    cores: Figure[Cores]
+    clock: Figure[Clock]
+    peak: Annotated[dict[MatrixDtype, Figure[Flops]], Field(min_length=1)]
+    vector: dict[VectorDtype, Figure[Flops]] = Field(default_factory=dict)
+    memory: Memory
+    on_chip: tuple[OnChip, ...] = ()
+    dma: Dma | None = None
+    overheads: Overheads
+    padding: Padding = Padding()
+    scale_up: Link
+    scale_out: Link | None = None
+    host_link: HostLink | None = None
+    efficiency: dict[KernelOp, dict[KernelDtype, KernelFit]] = Field(default_factory=dict)
+    price: Figure[Price] | None = None
+    power: Figure[Power] | None = None
+
+    _origin: str = PrivateAttr(default="")
+
+    @property
+    def origin(self) -> str:
+        """The file this chip was read from."""
+        return self._origin
+
+    def kernel(self, op: str, dtype: str) -> KernelFit:
+        """The chip's own fit, else the default of its class or of the generic one, as its source tells."""
+        own = self.efficiency.get(op, {}).get(dtype)
+        if own is not None:
+            return own
+        from mlaplan.specs.defaults import default_kernel
+
+        return default_kernel(self.efficiency_class, op, dtype)
+
+    @model_validator(mode="after")
+    def _parts_agree(self) -> Chip:
+        if found := list(self.contradictions(self.model_dump(by_alias=True, exclude_unset=True))):
+            raise told("; ".join(message for _, message, *_ in found))
+        return self
+
+    @staticmethod
+    def contradictions(data: dict[str, Any]) -> Iterator[Contradiction]:
+        """Parts of a chip's data that do not fit each other, from the data as written."""
+        for key in ("scale_up", "scale_out"):
+            if isinstance(data.get(key), dict):
+                yield from _link_contradictions(key, data[key])
+
+
+def _link_contradictions(key: str, link: dict[str, Any]) -> Iterator[Contradiction]:
+    size, group = link.get("chips_per_node"), link.get("group")
+    if key == "scale_up" and size is None:
+        yield (key,), "missing key 'chips_per_node' in scale_up", "a whole number", ()
+    if key == "scale_out" and size is not None:
+        yield (key, "chips_per_node"), "chips_per_node belongs to scale_up", "no such key in scale_out", ()
+    if not isinstance(size, int) or size < 1:
+        return
+    if isinstance(group, int) and group > 0 and size % group:
+        yield (key, "group"), f"{size} chips do not split into groups of {group}", f"a divisor of {size}", ()
+    order = link.get("ring_order")
+    if (
+        isinstance(order, list | tuple)
+        and all(isinstance(c, int) for c in order)
+        and sorted(order) != list(range(size))
+    ):
+        yield (
+            (key, "ring_order"),
+            "ring_order does not name each chip once",
+            f"the numbers 0 to {size - 1}",
+            (),
+        )
+    chords = link.get("chords")
+    if link.get("topology") == "ring_chords" and not chords:
+        yield (
+            (key,),
+            f"missing key 'chords' in {key}, whose topology is ring_chords",
+            "pairs such as [[0, 4]]",
+            (),
+        )
+    for i, chord in enumerate(chords if isinstance(chords, list | tuple) else []):
+        ends = [c for c in chord if isinstance(c, int)] if isinstance(chord, list | tuple) else []
+        if len(ends) == 2 and (ends[0] == ends[1] or max(ends) >= size):
+            yield (
+                (key, "chords", i),
+                f"{ends} does not join two chips",
+                f"two numbers from 0 to {size - 1}",
+                (),
+            )

@@ -1,0 +1,42 @@
+"""Kernel efficiencies by class of chip, for chips that have no fit of their own. Figures in defaults.yaml."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from pydantic import Field
+
+from mlaplan.errors import MlaplanError
+from mlaplan.specs import source
+from mlaplan.specs.chip import EfficiencyClass, KernelDtype, KernelFit, KernelOp
+from mlaplan.specs.figure import Spec
+from mlaplan.specs.validate import build
+
+DEFAULTS = Path(__file__).with_name("defaults.yaml")
+FALLBACK = "generic"
+
+
+class Defaults(Spec):
+    """Fits by efficiency class, operator and dtype."""
+
+    classes: dict[EfficiencyClass, dict[KernelOp, dict[KernelDtype, KernelFit]]] = Field(alias="efficiency")
+
+
+@cache
+def defaults() -> Defaults:
+    """The shipped defaults, read once."""
+    return build(Defaults, source.read(DEFAULTS))
+
+
+@cache
+def default_kernel(efficiency_class: str, op: str, dtype: str) -> KernelFit:
+    """The fit of the class, else of the generic class; always `assumed`, and its source says which it is."""
+    for owner in dict.fromkeys((efficiency_class, FALLBACK)):
+        fit = defaults().classes.get(owner, {}).get(op, {}).get(dtype)
+        if fit is not None:
+            source_text = f"class default: {owner} {op} {dtype}; {fit.source}"
+            return fit.model_copy(update={"confidence": "assumed", "source": source_text})
+    known = sorted({d for ops in defaults().classes.values() for d in ops.get(op, {})})
+    have = f"fits of {op} exist for {', '.join(known)}" if known else f"no fit of {op} exists at all"
+    raise MlaplanError(f"no efficiency is known for {op} in {dtype} on class {efficiency_class}; {have}")

@@ -1,0 +1,146 @@
+"""Names and paths of chips and models to files, and files to specs.
+
+A name is looked up in ./hardware or ./models, then in the repository an editable install runs from, or else in
+the copy inside the package. The first hit wins; the spec's `origin` says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlaplan.errors import Problem, SpecError, UnknownName, nearest
+from mlaplan.specs import source
+
+if TYPE_CHECKING:
+    from mlaplan.specs.chip import Chip
+    from mlaplan.specs.model import Model
+
+FOLDERS = {"chip": "hardware", "model": "models"}
+SUFFIXES = (".yaml", ".yml", ".json")
+PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def load_chip(name_or_path: str, overrides: Sequence[str] = ()) -> Chip:
+    """The chip of this name or file, with `path=value` or `path=x0.5` overrides applied before validation."""
+    from mlaplan.specs.chip import Chip
+    from mlaplan.specs.validate import build
+
+    document = source.read(find("chip", name_or_path))
+    _refuse_other_kind(document, "chip")
+    if overrides:
+        from mlaplan.specs.override import apply
+
+        apply(document, Chip, overrides)
+    chip = build(Chip, document)
+    chip._origin = document.file
+    return chip
+
+
+def load_model(name_or_path: str) -> Model:
+    """The model of this name, YAML file or unmodified config.json."""
+    from mlaplan.specs.model import Model
+    from mlaplan.specs.validate import build
+
+    document = source.read(find("model", name_or_path))
+    if is_config(document):
+        from mlaplan.specs.hf import model_from_config
+
+        model = model_from_config(document)
+    else:
+        _refuse_other_kind(document, "model")
+        model = build(Model, document)
+    model._origin = document.file
+    return model
+
+
+def is_config(document: source.Document) -> bool:
+    """Whether the data is a Hugging Face config.json and not one of our own specs."""
+    marks = ("model_type", "architectures", "hidden_size", "text_config")
+    return "kind" not in document.data and any(key in document.data for key in marks)
+
+
+def chip_names() -> list[tuple[str, str]]:
+    """(name, file) of every chip that can be asked for by name."""
+    return _names("chip")
+
+
+def model_names() -> list[tuple[str, str]]:
+    """(name, file) of every model that can be asked for by name."""
+    return _names("model")
+
+
+def find(kind: str, name_or_path: str) -> str:
+    """The file that a name or path of this kind stands for."""
+    if not name_or_path.strip() or "\0" in name_or_path:
+        raise UnknownName(kind, name_or_path.replace("\0", "\\0"), [name for name, _ in _names(kind)])
+    path = Path(name_or_path).expanduser()
+    if len(path.parts) > 1 or path.is_absolute() or path.suffix.lower() in SUFFIXES or path.is_file():
+        config = path / "config.json"
+        return str(config if kind == "model" and config.is_file() else path)
+    known = dict(_names(kind))
+    if name_or_path in known:
+        return known[name_or_path]
+    if (path / "config.json").is_file() and kind == "model":
+        return str(path / "config.json")
+    return _by_other_name(kind, name_or_path, known)
+
+
+def _by_other_name(kind: str, name: str, known: dict[str, str]) -> str:
+    """A file that lists `name` among the other names of its chip or model."""
+    wanted = name.casefold()
+    if exact := [stem for stem in known if stem.casefold() == wanted]:
+        return known[exact[0]]
+    also: dict[str, str] = {}  # other name -> stem
+    for stem, file in known.items():
+        try:
+            data = source.read(file).data
+        except SpecError:
+            continue  # a broken file says so when it is asked for itself
+        listed = data.get("names" if kind == "chip" else "served_names")
+        for other in listed if isinstance(listed, list) else []:
+            if str(other).casefold() == wanted:
+                also[stem] = file
+    if len(also) == 1:
+        return next(iter(also.values()))
+    if also:
+        raise SpecError(
+            [Problem(name, None, None, f"names more than one {kind}", f"one of {', '.join(sorted(also))}")]
+        )
+    raise UnknownName(kind, name, known)
+
+
+def _names(kind: str) -> list[tuple[str, str]]:
+    found: dict[str, str] = {}
+    for folder in folders(kind):
+        if folder.is_dir():
+            for path in sorted(folder.iterdir()):
+                if path.suffix in (".yaml", ".yml") and not path.name.startswith("."):
+                    found.setdefault(path.stem, str(path))
+    return sorted(found.items())
+
+
+def folders(kind: str) -> list[Path]:
+    """Where names of this kind are looked up, in order."""
+    name = FOLDERS[kind]
+    places = [Path(name)]
+    repo = PACKAGE.parent
+    if (repo / "pyproject.toml").is_file() and (repo / name).is_dir():
+        places.append(repo / name)
+    else:
+        places.append(PACKAGE / "_data" / name)
+    return places
+
+
+def _refuse_other_kind(document: source.Document, kind: str) -> None:
+    given = document.data.get("kind")
+    if given == kind:
+        return
+    if given is None:
+        problem = document.problem((), "missing key 'kind'", expected=f"kind: {kind}")
+    else:
+        hint = f"this is a {given} file" if given in FOLDERS else None
+        hint = hint or (f"did you mean '{kind}'?" if nearest(str(given), [kind]) else None)
+        problem = document.problem(("kind",), f"the kind is '{given}'", expected=f"'{kind}'", hint=hint)
+    raise SpecError([problem])
