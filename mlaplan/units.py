@@ -156,15 +156,15 @@ def text(value: float, dimension: str) -> str:
         candidates = ["us", "ms", "ns", "s"]
     else:
         candidates = {"usd/h": ["USD/h"], "rate": ["/s"], "1/s": ["/s"]}.get(dimension, [""])
-    best = ""
+    exact: list[tuple[bool, int, str]] = []
     for unit in candidates:
         factor = UNITS[dimension][unit]
         number = value * round(1 / factor) if factor < 1 else value / factor
         for shown in (f"{number:.12g}", repr(number)):
             written = f"{shown} {unit}".strip()
-            if parse(written, dimension) == value and (not best or len(written) < len(best)):
-                best = written
-    return best or f"{value!r} {candidates[-1]}".strip()
+            if parse(written, dimension) == value:
+                exact.append((not 1 <= number < 1000, len(written), written))
+    return min(exact)[2] if exact else f"{value!r} {candidates[-1]}".strip()
 
 
 # For people: three or four significant figures, the unit that keeps the number between 1 and 1000.

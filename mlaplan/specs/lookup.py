@@ -1,7 +1,7 @@
 """Names and paths of chips and models to files, and files to specs.
 
-A name is looked up in ./hardware or ./models, then in the repository an editable install runs from, or else in
-the copy inside the package. The first hit wins; the spec's `origin` says which.
+A name is looked up in ./hardware or ./models, then in the repository an editable install runs from, or else
+in the copy inside the package. The first hit wins; the spec's `origin` says which.
 """
 
 from __future__ import annotations
