@@ -54,6 +54,10 @@ class SpecError(MlaplanError):
         self.problems = list(problems)
 
 
+class Unreadable(SpecError):
+    """A file that is missing or that the system does not hand out."""
+
+
 class UnknownName(MlaplanError):
     """A name that is none of the known ones; shows the nearest and the list."""
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PrivateAttr, WithJsonSchema, model_validator
 
+from mlaplan.errors import Problem
 from mlaplan.specs.figure import (
     Bandwidth,
     Capacity,
@@ -253,11 +254,17 @@ class Chip(Spec):
     power: Figure[Power] | None = None
 
     _origin: str = PrivateAttr(default="")
+    _warnings: tuple[Problem, ...] = PrivateAttr(default=())
 
     @property
     def origin(self) -> str:
         """The file this chip was read from."""
         return self._origin
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        """Figures that may be real but look like a slip."""
+        return self._warnings
 
     def kernel(self, op: str, dtype: str) -> KernelFit:
         """The chip's own fit, else the default of its class or of the generic one, as its source tells."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlaplan.errors import Problem, SpecError, UnknownName, nearest
+from mlaplan.errors import Problem, SpecError, UnknownName, Unreadable, did_you_mean
 from mlaplan.specs import source
 
 if TYPE_CHECKING:
@@ -24,10 +24,44 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 def load_chip(name_or_path: str, overrides: Sequence[str] = ()) -> Chip:
     """The chip of this name or file, with `path=value` or `path=x0.5` overrides applied before validation."""
+    return _chip(source.read(find("chip", name_or_path)), overrides)
+
+
+def load_model(name_or_path: str) -> Model:
+    """The model of this name, YAML file or unmodified config.json."""
+    return _model(source.read(find("model", name_or_path)))
+
+
+def validate_file(path: str | Path) -> list[Problem]:
+    """Every problem of a chip, a model or a config.json, told apart by content; raises only Unreadable."""
+    try:
+        document = source.read(path)
+        if document.data.get("kind") == "chip":
+            return list(_chip(document).warnings)
+        if document.data.get("kind") == "model" or is_config(document):
+            _model(document)
+            return []
+    except Unreadable:
+        raise
+    except SpecError as error:
+        return error.problems
+    kinds = list(FOLDERS)
+    wanted = "'kind: chip', 'kind: model', or a Hugging Face config.json"
+    if "kind" not in document.data:
+        return [document.problem((), "neither a chip nor a model", expected=wanted)]
+    given = document.data["kind"]
+    return [
+        document.problem(
+            ("kind",), f"unknown kind '{given}'", expected=wanted, hint=did_you_mean(str(given), kinds)
+        )
+    ]
+
+
+def _chip(document: source.Document, overrides: Sequence[str] = ()) -> Chip:
     from mlaplan.specs.chip import Chip
+    from mlaplan.specs.plausible import warnings
     from mlaplan.specs.validate import build
 
-    document = source.read(find("chip", name_or_path))
     _refuse_other_kind(document, "chip")
     if overrides:
         from mlaplan.specs.override import apply
@@ -35,15 +69,14 @@ def load_chip(name_or_path: str, overrides: Sequence[str] = ()) -> Chip:
         apply(document, Chip, overrides)
     chip = build(Chip, document)
     chip._origin = document.file
+    chip._warnings = tuple(warnings(chip, document))
     return chip
 
 
-def load_model(name_or_path: str) -> Model:
-    """The model of this name, YAML file or unmodified config.json."""
+def _model(document: source.Document) -> Model:
     from mlaplan.specs.model import Model
     from mlaplan.specs.validate import build
 
-    document = source.read(find("model", name_or_path))
     if is_config(document):
         from mlaplan.specs.hf import model_from_config
 
@@ -139,8 +172,11 @@ def _refuse_other_kind(document: source.Document, kind: str) -> None:
         return
     if given is None:
         problem = document.problem((), "missing key 'kind'", expected=f"kind: {kind}")
+        if kind == "chip" and is_config(document):
+            problem = document.problem((), "this is a model's config.json", expected="a chip file")
+    elif given in FOLDERS:
+        problem = document.problem(("kind",), f"this is a {given} file", expected=f"a {kind} file")
     else:
-        hint = f"this is a {given} file" if given in FOLDERS else None
-        hint = hint or (f"did you mean '{kind}'?" if nearest(str(given), [kind]) else None)
+        hint = did_you_mean(str(given), [kind])
         problem = document.problem(("kind",), f"the kind is '{given}'", expected=f"'{kind}'", hint=hint)
     raise SpecError([problem])

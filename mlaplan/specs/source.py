@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlaplan.errors import Problem, SpecError
+from mlaplan.errors import Problem, SpecError, Unreadable
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
@@ -77,16 +77,16 @@ def read_bytes(path: str | Path) -> bytes:
     path = Path(path)
     try:
         if path.is_dir():
-            raise _error(shown, None, "is a folder", "a YAML or JSON file")
+            raise Unreadable([Problem(shown, None, None, "is a folder", "a YAML or JSON file")])
         with path.open("rb") as stream:
             raw = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise _error(shown, None, "no such file") from None
+        raise Unreadable([Problem(shown, None, None, "no such file")]) from None
     except PermissionError:
-        raise _error(shown, None, "no permission to read this file") from None
+        raise Unreadable([Problem(shown, None, None, "no permission to read this file")]) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise _error(shown, None, f"cannot be read: {reason}") from None
+        raise Unreadable([Problem(shown, None, None, f"cannot be read: {reason}")]) from None
     if len(raw) > MAX_BYTES:
         raise _error(shown, None, "is larger than 1 MiB", "a spec of at most 1 MiB")
     return raw

@@ -57,9 +57,10 @@ def _contradictions(spec: type[BaseModel], document: Document) -> list[tuple[Loc
 def _hint(document: Document, path: Loc, names: tuple[str, ...]) -> str | None:
     value: Any = document.data
     for step in path:
-        if not isinstance(value, dict | list):
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
             return None
-        value = value[step]
     return did_you_mean(value, names) if isinstance(value, str) else None
 
 
