@@ -121,7 +121,7 @@ class Figure(Spec, Generic[Q]):
     note: Text | None = None
 
     @classmethod
-    def model_parametrized_name(cls, params: tuple[type[Any], ...]) -> str:
+    def model_parametrized_name(cls, params: tuple[Any, ...]) -> str:
         """`Figure_capacity`: a readable name in the JSON Schema."""
         quantity = next((m for m in getattr(params[0], "__metadata__", ()) if isinstance(m, Quantity)), None)
         return f"Figure_{quantity.name}" if quantity else super().model_parametrized_name(params)
@@ -140,10 +140,16 @@ class Figure(Spec, Generic[Q]):
     def _is_ordered(self) -> Figure[Q]:
         low, value, high = self.bounds
         if not low <= value <= high:
-            raise told(
-                f"the range {low:g} to {high:g} does not hold the value {value:g}", "low <= value <= high"
+            at_low, at_value, at_high = (
+                units.format_quantity(x, self.dimension()) for x in (low, value, high)
             )
+            raise told(f"the range {at_low} to {at_high} does not hold {at_value}", "low <= value <= high")
         return self
+
+    @classmethod
+    def dimension(cls) -> str:
+        """The dimension of the figure's value, such as `bytes/s`."""
+        return next(m.dimension for m in cls.model_fields["value"].metadata if isinstance(m, Quantity))
 
     def __float__(self) -> float:
         return float(self.value)  # type: ignore[arg-type]

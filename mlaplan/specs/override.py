@@ -1,7 +1,7 @@
 """`--set path=value` and `--set path=x0.5`: figures of a chip that the user knows better, or wants to vary.
 
-Applied to the data before validation, so that an override is held to the same rules as the file. A figure that
-is overridden has the confidence `assumed` and a source that says so.
+Applied to the data before validation, so that an override is held to the same rules as the file. A figure so
+changed has the confidence `assumed` and a source that says so.
 """
 
 from __future__ import annotations
@@ -169,9 +169,13 @@ class _Override:
         self.put(path[:3], fit.model_dump(mode="json", exclude_none=True))
 
     def _note_fit(self, path: Loc) -> None:
+        """A fit with one number changed is no longer what its source says."""
         fit = self.get(path[:-1])
-        if path[-1] in _FIT_KEYS and isinstance(fit, dict) and "source" in fit and "residual" in fit:
-            fit["source"] = f"{path[-1]} set on the command line; the rest: {fit['source']}"
+        name = path[-1]
+        if isinstance(fit, list):  # one entry of a column
+            name, fit = path[-2], self.get(path[:-2])
+        if name in _FIT_KEYS and isinstance(fit, dict) and "source" in fit and "residual" in fit:
+            fit["source"] = f"{name} set on the command line; the rest: {fit['source']}"
             fit["confidence"] = "assumed"
 
     def error(self, message: str, expected: str | None = None, hint: str | None = None) -> SpecError:
