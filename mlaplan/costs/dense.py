@@ -1,0 +1,81 @@
+"""Dense feed-forward blocks, the embedding, the head and sampling.
+
+A dense block is divided over the attention TP ranks of one DP rank: gate and up by columns, down by rows, then an
+all-reduce. The head is divided over the vocabulary; every rank gathers the logits of its sequences.
+Source: Megatron-LM, arXiv:1909.08053, sec. 3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mlaplan.costs.collectives import Group
+from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op
+from mlaplan.costs.roofline import Numeric
+
+if TYPE_CHECKING:
+    from mlaplan.specs.model import DenseFfn
+
+LOGIT_BYTES = 4.0
+
+
+def gated_ops(m: Machine, name: str, part: str, tokens: Numeric, inner: Numeric) -> list[Op]:
+    """Gate and up [d, 2 I], their product, down [I, d], with I the columns on this chip."""
+    d = m.model.hidden_size
+    return [
+        m.gemm(f"{name}_gate_up", part, tokens, d, 2 * inner),
+        m.elementwise(f"{name}_activation", 3 * tokens * inner * ACTIVATION_BYTES),
+        m.gemm(f"{name}_down", part, tokens, inner, d),
+    ]
+
+
+def reduce_ops(m: Machine, name: str, tokens: Numeric, tp: Numeric, cp: Numeric) -> list[Op]:
+    """Sum of the ranks' partial outputs: an all-reduce, or gather and scatter where tokens are divided (cp)."""
+    size = tokens * m.model.hidden_size * ACTIVATION_BYTES
+    divided = cp > 1
+    whole = m.collective(f"{name}_all_reduce", "all_reduce", size, Group(tp))
+    gather = m.collective(f"{name}_token_gather", "all_gather", size, Group(tp))
+    scatter = m.collective(f"{name}_token_scatter", "reduce_scatter", size, Group(tp))
+    return [whole.scaled(1 - divided), gather.scaled(1 * divided), scatter.scaled(1 * divided)]
+
+
+def ffn_ops(m: Machine, f: DenseFfn, tokens: Numeric, tp: Numeric, cp: Numeric) -> list[Op]:
+    """One dense block over the tokens of one attention-DP rank."""
+    norm = m.elementwise("ffn_norm", 4 * tokens / cp * m.model.hidden_size * ACTIVATION_BYTES)
+    ops = gated_ops(m, "dense", "dense", tokens, f.intermediate_size / tp)
+    return [norm, *ops, *reduce_ops(m, "dense", tokens, tp, cp)]
+
+
+def embedding_ops(m: Machine, tokens: Numeric, tp: Numeric) -> list[Op]:
+    """Look-up in the vocabulary-divided table and the sum over its parts."""
+    size = tokens * m.model.hidden_size * ACTIVATION_BYTES
+    return [
+        m.elementwise("embedding", 2 * size),
+        m.collective("embedding_all_reduce", "all_reduce", size, Group(tp)),
+    ]
+
+
+def head_ops(m: Machine, rows: Numeric, tp: Numeric) -> list[Op]:
+    """Final norm, logits of `rows` positions, their gather, sampling."""
+    d, vocab = m.model.hidden_size, m.model.vocab_size
+    return [
+        m.elementwise("final_norm", 3 * rows * d * ACTIVATION_BYTES),
+        m.gemm("lm_head", "lm_head", rows, d, vocab / tp),
+        m.collective("logits_gather", "all_gather", rows * vocab * ACTIVATION_BYTES, Group(tp)),
+        m.elementwise("sampling", rows * vocab * LOGIT_BYTES),
+    ]
+
+
+def mtp_projection(m: Machine, tokens: Numeric) -> Op:
+    """[hidden; embedding] -> hidden at the entry of an MTP layer; every rank keeps it whole."""
+    d = m.model.hidden_size
+    return m.gemm("mtp_proj", "mtp", tokens, 2 * d, d)
+
+
+def drop_empty(ops: list[Op]) -> list[Op]:
+    """Operators that take time: collectives over one rank and unused alternatives go (scalars only)."""
+    return [op for op in ops if _scalar(op.time_s) != 0.0]
+
+
+def _scalar(value: Any) -> float:
+    return float(value)

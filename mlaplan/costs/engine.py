@@ -1,0 +1,146 @@
+"""What the cost model needs to know of an engine, as plain numbers with their intervals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from mlaplan.costs.roofline import Numeric
+
+if TYPE_CHECKING:
+    from mlaplan.specs.chip import Chip
+
+
+class Interval(NamedTuple):
+    """A number that is not known exactly."""
+
+    value: float
+    low: float
+    high: float
+
+    def __float__(self) -> float:
+        return self.value
+
+
+def exactly(value: float) -> Interval:
+    return Interval(value, value, value)
+
+
+class CoreMode(NamedTuple):
+    """How the engine's attention backend treats a cache dtype.
+
+    compute: native (products in the cache's dtype), upcast (each tile widened to 16 bit) or cast_pool (the whole
+    pool widened before the kernel, `cast_bytes` of traffic per element at `cast_share` of the bandwidth).
+    """
+
+    compute: str = "native"
+    cast_bytes: float = 0.0
+    cast_share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCosts:
+    """Host, scheduler, memory and communication habits of one engine version on one class of chip.
+
+    step_overhead_s: host time per forward pass that does not hide behind the device.
+    prefill_layer_host_s: host time to launch one layer eagerly; a prefill step takes at least that per layer.
+    prefill_balance: how evenly prefill work spreads over attention-DP ranks that step together (1 = perfectly).
+    overlap_fraction: part of the smaller of compute and communication that two-batch overlap hides.
+    imbalance: tokens of the busiest EP rank over the mean.
+    custom_all_reduce: (ranks, largest message in bytes) of the engine's own in-graph all-reduce kernel.
+    dispatch, gather: ways in which tokens can reach their experts under attention DP.
+    """
+
+    name: str
+    step_overhead_s: Interval
+    prefill_layer_host_s: Interval
+    front_end_s: Interval
+    front_end_per_token_s: Interval
+    prefill_balance: Interval
+    overlap_fraction: Interval
+    imbalance: Interval
+    memory_fraction: float
+    context_bytes: float
+    graph_bytes: float
+    comm_buffer_bytes: float
+    dispatch_buffer_bytes: float
+    hidden_copies: float
+    routed_copies: float
+    workspace: Any  # rows(max_model_len, sequences, block_size), or None
+    dispatch: bool
+    gather: bool
+    mixed_prefill: bool
+    custom_all_reduce: tuple[tuple[int, float], ...] = ()
+    core_modes: dict[str, CoreMode] = field(default_factory=dict)
+
+    def custom_all_reduce_bytes(self, ranks: Numeric) -> Numeric:
+        """Largest message of the engine's own all-reduce for this many ranks, 0 where it has none."""
+        limit: Numeric = np.zeros(np.shape(ranks))
+        for n, size in self.custom_all_reduce:
+            limit = np.where(np.asarray(ranks) == n, size, limit)
+        return limit
+
+    def core_mode(self, kv_dtype: str) -> CoreMode:
+        return self.core_modes.get(kv_dtype, CoreMode())
+
+    def with_imbalance(self, factor: float) -> EngineCosts:
+        return replace(self, imbalance=exactly(factor))
+
+
+def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
+    """The costs of an engine profile on a chip, for a model of this attention kind (mla, mla_sparse, gqa)."""
+    host, memory, sched, parallel = profile.host, profile.memory, profile.scheduler, profile.parallel
+    # a server runs one all-to-all backend: dispatch pays only where one and the same serves decode and prefill
+    roles: dict[str, set[str]] = {}
+    for row in profile.all_to_all:
+        if row.pattern == "dispatch":
+            roles.setdefault(row.name, set()).add(row.role)
+    modes = {}
+    for dtype in profile.kv_dtypes(chip.efficiency_class, attention):
+        kernel = profile.kernel(chip.efficiency_class, attention, dtype)
+        cast = kernel.cast
+        share = (float(cast.bytes_per_element), float(cast.bandwidth)) if cast else (0.0, 1.0)
+        modes[dtype] = CoreMode(kernel.kv_compute, *share)
+    ranks = sorted({n for row in profile.all_reduce if chip.efficiency_class in row.chips for n in row.ranks})
+    return EngineCosts(
+        name=profile.label,
+        step_overhead_s=interval(host.step_overhead),
+        prefill_layer_host_s=interval(host.eager_prefill_per_layer),
+        front_end_s=interval(host.front_end),
+        front_end_per_token_s=interval(host.front_end_per_token),
+        prefill_balance=interval(sched.dp_prefill_efficiency),
+        overlap_fraction=interval(parallel.two_batch.fraction) if parallel.two_batch else exactly(0.0),
+        imbalance=interval(parallel.expert_imbalance),
+        memory_fraction=memory_fraction(memory, chip),
+        context_bytes=float(memory.context),
+        graph_bytes=float(memory.graphs),
+        comm_buffer_bytes=float(memory.comm_buffers),
+        dispatch_buffer_bytes=float(memory.dispatch_buffers),
+        hidden_copies=float(memory.hidden_copies),
+        routed_copies=float(memory.routed_copies),
+        workspace=memory.prefill_workspace,
+        dispatch=any({"low_latency", "high_throughput"} <= found for found in roles.values()),
+        gather=any(row.pattern == "gather" for row in profile.all_to_all),
+        mixed_prefill=sched.mode == "mixed",
+        custom_all_reduce=tuple((n, profile.all_reduce_max(chip.efficiency_class, n)) for n in ranks),
+        core_modes=modes,
+    )
+
+
+def interval(figure: Any) -> Interval:
+    """A figure of a spec as an interval."""
+    low, value, high = figure.bounds
+    return Interval(value, low, high)
+
+
+def memory_fraction(memory: Any, chip: Chip) -> float:
+    """The engine's default share of the device, or the one that follows from what it leaves free."""
+    if memory.fraction is not None:
+        return float(memory.fraction)
+    r, capacity = memory.reserve, float(chip.memory.capacity)
+    kept = r.base + r.per_token * r.min_tokens + r.per_rank * chip.scale_up.chips_per_node
+    if capacity > r.floor_above:
+        kept = max(kept, r.floor)
+    return (capacity - kept) / capacity

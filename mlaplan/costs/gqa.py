@@ -1,0 +1,86 @@
+"""Grouped-query and multi-head attention: FLOP, bytes and collectives of its operators.
+
+h heads and h_kv key-value heads of dimension d_h; a chip holds ceil(h / tp) and ceil(h_kv / tp) of them, so key
+and value heads repeat when tp exceeds h_kv. Decode context parallel shares the sequence among those repeats.
+Source: GQA, arXiv:2305.13245, sec. 2.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mlaplan.costs import kv
+from mlaplan.costs.collectives import Group
+from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op
+from mlaplan.costs.mla import MERGE_BYTES, DecodeShape, PrefillShape
+from mlaplan.costs.roofline import Numeric, ceil_div, pad_to
+
+if TYPE_CHECKING:
+    from mlaplan.specs.model import Gqa
+
+
+def core_flops(pairs: Numeric, heads: Numeric, head_dim: int) -> Numeric:
+    """Scores and outputs: 2 h (d_h + d_h) for each query-key pair. [FLOP]"""
+    return 4.0 * pairs * heads * head_dim
+
+
+def local_kv_share(a: Gqa, tp: Numeric) -> Numeric:
+    """Part of all key-value heads that one chip holds: ceil(h_kv / tp) / h_kv."""
+    return ceil_div(a.kv_heads, tp) / a.kv_heads
+
+
+def _projections(m: Machine, a: Gqa, t: Numeric, h: Numeric, h_kv: Numeric) -> list[Op]:
+    d, width = m.model.hidden_size, (h + 2 * h_kv) * a.head_dim
+    return [
+        m.elementwise("attention_norm", 4 * t * d * ACTIVATION_BYTES),
+        m.gemm("qkv_proj", "attention", t, d, width),
+        m.elementwise("rope_cache", 2 * t * width * ACTIVATION_BYTES),
+    ]
+
+
+def _output(m: Machine, a: Gqa, t: Numeric, h: Numeric, tp: Numeric) -> list[Op]:
+    d = m.model.hidden_size
+    return [
+        m.gemm("o_proj", "attention", t, h * a.head_dim, d),
+        m.collective("attention_all_reduce", "all_reduce", t * d * ACTIVATION_BYTES, Group(tp)),
+    ]
+
+
+def decode_ops(m: Machine, a: Gqa, s: DecodeShape) -> list[Op]:
+    """One attention block of a decode step."""
+    h, h_kv, t = ceil_div(a.heads, s.attn_tp), ceil_div(a.kv_heads, s.attn_tp), s.tokens
+    heads, context = h * s.dcp, ceil_div(s.context, s.dcp)
+    row = kv.row_bytes(a, m.kv_dtype) * local_kv_share(a, s.attn_tp)
+    flops = core_flops(s.tokens * context, heads, a.head_dim)
+    # the query heads of one key-value head share its tile rows
+    rows = pad_to(s.q_len * ceil_div(heads, h_kv), min(m.tile.attention_rows, 16)) * h_kv
+    padded = core_flops(s.batch * pad_to(context, m.tile.kv_tokens), rows, a.head_dim)
+    nbytes = s.batch * context * row + 2 * t * heads * a.head_dim * ACTIVATION_BYTES
+    ops = _projections(m, a, t, h, h_kv)
+    core = m.core("attention_core", "gqa_decode", flops, padded, nbytes)
+    if s.layout == "sequence_sharded":
+        ops += [
+            m.collective("dcp_query_gather", "all_gather", t * heads * a.head_dim * ACTIVATION_BYTES, Group(s.dcp)),
+            core,
+            m.collective("dcp_lse_gather", "all_gather", t * heads * 4.0 * s.dcp, Group(s.dcp)),
+            m.collective(
+                "dcp_output_merge", "reduce_scatter", t * heads * (a.head_dim * MERGE_BYTES + 4.0), Group(s.dcp)
+            ),
+        ]
+    else:
+        ops.append(core)
+    return ops + _output(m, a, t, h, s.attn_tp)
+
+
+def prefill_ops(m: Machine, a: Gqa, s: PrefillShape) -> list[Op]:
+    """One attention block of a prefill step."""
+    h, h_kv, t = ceil_div(a.heads, s.attn_tp), ceil_div(a.kv_heads, s.attn_tp), s.tokens / s.cp
+    flops = core_flops(s.pairs / s.cp, h, a.head_dim)
+    nbytes = (2 * t * h + 2 * s.kv_tokens * h_kv) * a.head_dim * ACTIVATION_BYTES
+    kv_width = 2 * h_kv * a.head_dim * ACTIVATION_BYTES
+    return [
+        *_projections(m, a, t, h, h_kv),
+        m.collective("kv_gather", "all_gather", s.tokens * kv_width, Group(s.cp)),
+        m.core("attention_core", "gqa_prefill", flops, flops, nbytes, "bf16"),
+        *_output(m, a, t, h, s.attn_tp),
+    ]

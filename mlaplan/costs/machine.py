@@ -1,0 +1,154 @@
+"""One chip under one choice of precision: turns the FLOP and bytes of an operator into its time.
+
+An `Op` is one operator of one layer (or of the step) with its time, work and the parts the time is made of, so
+that a breakdown can name what binds it. Numbers are per chip; all fields but `name`, `group` and `residual` are
+scalars or arrays.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from mlaplan.costs import collectives as net
+from mlaplan.costs import roofline as roof
+from mlaplan.costs.precision import attention_peak, matmul
+from mlaplan.costs.roofline import Numeric
+
+if TYPE_CHECKING:
+    from mlaplan.costs.collectives import Group
+    from mlaplan.costs.engine import EngineCosts
+    from mlaplan.specs.chip import Chip
+    from mlaplan.specs.model import Model
+
+ACTIVATION_BYTES = 2.0
+CAST_RESIDUAL = 0.1  # spread of the measured share of bandwidth over heads and batches
+
+
+class Op(NamedTuple):
+    """One operator: time and work per chip. `group` names the fit whose error it shares with others."""
+
+    name: str
+    group: str
+    time_s: Numeric
+    flops: Numeric = 0.0
+    bytes: Numeric = 0.0
+    link_bytes: Numeric = 0.0
+    compute_s: Numeric = 0.0
+    memory_s: Numeric = 0.0
+    floor_s: Numeric = 0.0
+    residual: float = 0.0
+
+    @property
+    def is_link(self) -> bool:
+        return self.group.startswith("link")
+
+    def scaled(self, factor: Numeric) -> Op:
+        """The operator `factor` times over."""
+        return self._replace(**{f: getattr(self, f) * factor for f in SCALED})
+
+
+SCALED = ("time_s", "flops", "bytes", "link_bytes", "compute_s", "memory_s", "floor_s")
+
+
+class Machine:
+    """A chip, the model in the dtypes that the plan stores, and the engine's kernels."""
+
+    def __init__(self, chip: Chip, model: Model, engine: EngineCosts, weight_dtype: str, kv_dtype: str) -> None:
+        self.chip, self.model, self.engine = chip, model, engine
+        self.weight_dtype, self.kv_dtype = weight_dtype, kv_dtype
+        self.bandwidth = float(chip.memory.bandwidth)
+        self.tile = chip.padding
+
+    def _kernel(
+        self, name: str, op: str, key: str, peak: float, flops: Numeric, padded: Numeric, nbytes: Numeric
+    ) -> Op:
+        fit = self.chip.kernel(op, key)
+        compute_s = padded / (fit.compute * peak)
+        memory_s = nbytes / (fit.memory * self.bandwidth)
+        time_s = roof.kernel_s(compute_s, memory_s, fit.floor, fit.norm)
+        return Op(
+            name, f"{op}.{key}", time_s, flops, nbytes, 0.0, compute_s, memory_s, fit.floor, fit.residual
+        )
+
+    def gemm(self, name: str, part: str, m: Numeric, k: Numeric, n: Numeric) -> Op:
+        """[m, k] x [k, n] with the part's stored weights; rows padded to the chip's GEMM tile."""
+        mm = matmul(self.chip, self.model, part, self.weight_dtype)
+        padded = roof.gemm_flops(roof.pad_to(m, self.tile.gemm_rows), k, n)
+        return self._kernel(
+            name, "gemm", mm.key, mm.peak_flops, roof.gemm_flops(m, k, n), padded,
+            roof.gemm_bytes(m, k, n, mm.weight_bytes),
+        )  # fmt: skip
+
+    def per_head(self, name: str, m: Numeric, heads: Numeric, k: int, n: int) -> Op:
+        """`heads` products [m, k] x [k, n] in 16 bit: the absorbed up-projections, held dequantised."""
+        mm = matmul(self.chip, self.model, "norm", "bf16")
+        flops = roof.gemm_flops(m, k, n) * heads
+        padded = roof.gemm_flops(roof.pad_to(m, self.tile.gemm_rows), k, n) * heads
+        return self._kernel(
+            name, "bmm", mm.key, mm.peak_flops, flops, padded, roof.gemm_bytes(m, k, n, ACTIVATION_BYTES) * heads
+        )
+
+    def core(self, name: str, op: str, flops: Numeric, padded: Numeric, nbytes: Numeric, key: str | None = None) -> Op:
+        """An attention core: FLOP as they are, FLOP as the kernel's tiles make them, bytes.
+
+        key: the dtype of the products; by default the cache's, or 16 bit where the engine widens the cache.
+        """
+        if key is None:
+            native = self.engine.core_mode(self.kv_dtype).compute == "native"
+            key = self.kv_dtype if native else "bf16"
+        return self._kernel(name, op, key, attention_peak(self.chip, key), flops, padded, nbytes)
+
+    def cache_cast(self, elements: Numeric) -> list[Op]:
+        """Widening of the whole cache before the core, where the engine's backend does that."""
+        mode = self.engine.core_mode(self.kv_dtype)
+        if mode.compute != "cast_pool":
+            return []
+        nbytes = elements * mode.cast_bytes
+        memory_s = nbytes / (mode.cast_share * self.bandwidth)
+        return [Op("kv_cache_cast", "kv_cast", memory_s, 0.0, nbytes, memory_s=memory_s, residual=CAST_RESIDUAL)]
+
+    def experts(
+        self, name: str, rows: Numeric, padded_rows: Numeric, active: Numeric, d: int, inner: Numeric
+    ) -> Op:
+        """The routed experts of one layer: gate and up [d, 2 inner], activation, down [inner, d], grouped.
+
+        `rows` token copies over `active` experts, as tiles `padded_rows`; one fit covers the whole block.
+        """
+        mm = matmul(self.chip, self.model, "routed", self.weight_dtype)
+        nbytes = active * 3.0 * d * inner * mm.weight_bytes + rows * (2.0 * d + 4.0 * inner) * ACTIVATION_BYTES
+        flops, padded = (roof.gemm_flops(r, d, 3.0 * inner) for r in (rows, padded_rows))
+        return self._kernel(name, "grouped_gemm", mm.key, mm.peak_flops, flops, padded, nbytes)
+
+    def elementwise(self, name: str, nbytes: Numeric, flops: Numeric = 0.0) -> Op:
+        """A kernel that only moves memory: norms, rotary embedding, cache write, sampling."""
+        fit = self.chip.kernel("elementwise", "bf16")
+        memory_s = nbytes / (fit.memory * self.bandwidth)
+        return Op(
+            name, "elementwise", fit.floor + memory_s, flops, nbytes, 0.0, 0.0, memory_s, fit.floor, fit.residual
+        )
+
+    def collective(self, name: str, op: str, size: Numeric, group: Group) -> Op:
+        """A collective of `size` bytes over the group."""
+        custom = self.engine.custom_all_reduce_bytes(group.ranks) if op == "all_reduce" else 0.0
+        time_s = net.collective_s(self.chip, op, size, group, custom)
+        wide = bool(np.max(np.asarray(group.ranks) * np.asarray(group.stride)) > self.chip.scale_up.chips_per_node)
+        residual = net.collective_residual(self.chip, op, wide)
+        return link_op(name, time_s, net.volume_bytes(op, size, group.ranks), residual)
+
+
+def link_op(name: str, time_s: Numeric, link_bytes: Numeric, residual: float) -> Op:
+    """An operator that is all communication."""
+    return Op(name, "link", time_s, link_bytes=link_bytes, residual=residual)
+
+
+def bound_of(op: Op) -> str:
+    """What binds one operator (scalars): link, latency (the floor is over half of it), memory or compute."""
+    if op.is_link:
+        return "link"
+    if op.group in ("host", "bubble", "overlap"):
+        return op.group
+    if op.floor_s > 0.5 * op.time_s:
+        return "latency"
+    return "memory" if op.memory_s >= op.compute_s else "compute"

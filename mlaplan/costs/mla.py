@@ -1,0 +1,251 @@
+"""Multi-head Latent Attention: FLOP, bytes and collectives of its operators, absorbed and naive.
+
+Symbols of the paper: h heads on this chip, d the hidden size, d_q and d_c the query and KV latent ranks, d_n and
+d_r the head dimensions without and with rotary embedding, d_v the value head dimension, B sequences, q query
+tokens each, S cached tokens.
+
+Decode is absorbed: q is taken into latent space with W_UK, scores and outputs live there, W_UV brings the output
+back, and the cache is read once for all heads. Prefill is naive: keys and values are expanded per head, which
+costs fewer FLOP when there are many queries per key.
+Source: DeepSeek-V2, arXiv:2405.04434, sec. 2.1 and appendix C.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mlaplan.costs import kv
+from mlaplan.costs.collectives import Group
+from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op
+from mlaplan.costs.roofline import Numeric, ceil_div, pad_to
+from mlaplan.costs.sparse import indexer_ops, sparse_core
+
+if TYPE_CHECKING:
+    from mlaplan.specs.model import Mla
+
+MERGE_BYTES = 4.0  # partial outputs and log-sum-exp travel in fp32
+
+
+class DecodeShape(NamedTuple):
+    """One decode micro-batch on one attention-DP rank."""
+
+    batch: Numeric  # sequences
+    q_len: Numeric  # query tokens per sequence: 1, or 1 + MTP depth
+    context: Numeric  # cached tokens per sequence
+    attn_tp: Numeric  # ranks that share the heads
+    dcp: Numeric = 1  # ranks that share the sequence
+    layout: str = "replicated"
+
+    @property
+    def tokens(self) -> Numeric:
+        return self.batch * self.q_len
+
+
+class PrefillShape(NamedTuple):
+    """One prefill step of `tokens` new tokens on one attention-DP rank."""
+
+    tokens: Numeric
+    pairs: Numeric  # causal query-key pairs
+    kv_tokens: Numeric  # new and earlier tokens whose keys are needed
+    attn_tp: Numeric
+    cp: Numeric = 1  # ranks that share the tokens of each sequence
+    sparse_pairs: Numeric = 0.0  # pairs left when each query keeps top-k keys
+
+
+# ---- formulas ----
+
+
+def core_flops(batch: Numeric, q_len: Numeric, context: Numeric, heads: Numeric, d_c: Numeric, d_r: Numeric) -> Numeric:
+    """Scores and outputs of the absorbed core. [FLOP]
+
+        F = 2 B q S h (d_c + d_r) + 2 B q S h d_c
+
+    Softmax is not counted (below 1 % of the products at d_c = 512). Source: arXiv:2405.04434, eq. 9 to 19.
+    """
+    return 2.0 * batch * q_len * context * heads * (2 * d_c + d_r)
+
+
+def core_bytes(
+    batch: Numeric, q_len: Numeric, context: Numeric, heads: Numeric, d_c: int, d_r: int, row_bytes: Numeric
+) -> Numeric:
+    """The cache once for all heads, queries in and latent outputs out. [B]
+
+    bytes = B S row + B q h (d_c + d_r + d_c) 2
+    """
+    return batch * context * row_bytes + batch * q_len * heads * (2 * d_c + d_r) * ACTIVATION_BYTES
+
+
+def naive_core_flops(pairs: Numeric, heads: Numeric, d_n: int, d_r: int, d_v: int) -> Numeric:
+    """2 h (d_n + d_r + d_v) for each query-key pair. [FLOP]"""
+    return 2.0 * pairs * heads * (d_n + d_r + d_v)
+
+
+def query_gather_bytes(heads: int, d_c: int, d_r: int) -> float:
+    """Bytes of one query token in latent space, all heads: h (d_c + d_r) 2. [B]"""
+    return heads * (d_c + d_r) * ACTIVATION_BYTES
+
+
+def output_merge_bytes(heads: int, d_c: int, out_bytes: float = MERGE_BYTES, lse_bytes: float = 4.0) -> float:
+    """Bytes of one token's partial output and its log-sum-exp, all heads: h (d_c w + w_lse). [B]"""
+    return heads * (d_c * out_bytes + lse_bytes)
+
+
+def gather_crossover_tokens(attention: Mla, out_bytes: float = MERGE_BYTES, lse_bytes: float = 4.0) -> float:
+    """Context above which gathering q and merging O moves fewer bytes than gathering the bf16 latent cache.
+
+        S* = (bytes of q + bytes of O and LSE) / bytes of a cached row
+    """
+    a = attention
+    moved = query_gather_bytes(a.heads, a.kv_lora_rank, a.qk_rope_head_dim)
+    moved += output_merge_bytes(a.heads, a.kv_lora_rank, out_bytes, lse_bytes)
+    return moved / kv.row_bytes(a, "bf16")
+
+
+# ---- operators ----
+
+
+def decode_ops(m: Machine, a: Mla, s: DecodeShape) -> list[Op]:
+    """One absorbed attention block, from its norm to the reduction of its output."""
+    d, d_c, d_r, d_n, d_v = m.model.hidden_size, a.kv_lora_rank, a.qk_rope_head_dim, a.qk_nope_head_dim, a.v_head_dim
+    h, t = ceil_div(a.heads, s.attn_tp), s.tokens
+    ops = [*_projections(m, a, t, h), m.per_head("absorb_q", t, h, d_n, d_c)]
+    if a.sparse:
+        ops += indexer_ops(m, a, t, s.batch * s.q_len * s.context, s.batch * s.context)
+        ops.append(sparse_core(m, a, t, h, s.context))
+    elif s.layout == "latent_sharded":
+        ops += _latent_sharded_core(m, a, s)
+    else:
+        ops += _core(m, a, s, h)
+    ops += [
+        m.per_head("absorb_o", t, h, d_c, d_v),
+        m.gemm("o_proj", "attention", t, h * d_v, d),
+        m.collective("attention_all_reduce", "all_reduce", t * d * ACTIVATION_BYTES, Group(s.attn_tp)),
+    ]
+    return ops
+
+
+def _projections(m: Machine, a: Mla, t: Numeric, h: Numeric) -> list[Op]:
+    """Norm, down- and up-projections, rotary embedding, cache write: what comes before the core."""
+    d, latent = m.model.hidden_size, a.kv_lora_rank + a.qk_rope_head_dim
+    q_width = h * (a.qk_nope_head_dim + a.qk_rope_head_dim)
+    ops = [m.elementwise("attention_norm", 4 * t * d * ACTIVATION_BYTES)]
+    if a.q_lora_rank:
+        ops += [
+            m.gemm("qkv_a", "attention", t, d, a.q_lora_rank + latent),
+            m.elementwise("latent_norm_rope", 2 * t * (a.q_lora_rank + latent + q_width) * ACTIVATION_BYTES),
+            m.gemm("q_b", "attention", t, a.q_lora_rank, q_width),
+        ]
+    else:
+        ops += [
+            m.gemm("q_proj", "attention", t, d, q_width),
+            m.gemm("kv_a", "attention", t, d, latent),
+            m.elementwise("latent_norm_rope", 2 * t * (latent + q_width) * ACTIVATION_BYTES),
+        ]
+    return ops
+
+
+def _core(m: Machine, a: Mla, s: DecodeShape, h: Numeric) -> list[Op]:
+    """Replicated cache, or the sequence over dcp ranks: q gathered, partial outputs merged by log-sum-exp."""
+    d_c, d_r = a.kv_lora_rank, a.qk_rope_head_dim
+    heads, context = h * s.dcp, ceil_div(s.context, s.dcp)
+    rows = pad_to(s.q_len * heads, m.tile.attention_rows)
+    padded = core_flops(s.batch, 1, pad_to(context, m.tile.kv_tokens), rows, d_c, d_r)
+    core = m.core(
+        "attention_core", "mla_decode", core_flops(s.batch, s.q_len, context, heads, d_c, d_r), padded,
+        core_bytes(s.batch, s.q_len, context, heads, d_c, d_r, kv.row_bytes(a, m.kv_dtype)),
+    )  # fmt: skip
+    cast = m.cache_cast(s.batch * context * (d_c + d_r))
+    if s.layout != "sequence_sharded":
+        return [*cast, core]
+    gathered = s.tokens * heads * (d_c + d_r) * ACTIVATION_BYTES
+    merged = s.tokens * heads * (d_c * MERGE_BYTES + 4.0)
+    return [
+        m.collective("dcp_query_gather", "all_gather", gathered, Group(s.dcp)),
+        *cast,
+        core,
+        m.collective("dcp_lse_gather", "all_gather", s.tokens * heads * 4.0 * s.dcp, Group(s.dcp)),
+        # each rank holds a partial output of every head and keeps its own heads' sum
+        m.collective("dcp_output_merge", "reduce_scatter", merged, Group(s.dcp)),
+    ]
+
+
+def _latent_sharded_core(m: Machine, a: Mla, s: DecodeShape) -> list[Op]:
+    """The latent's dimensions over the TP ranks: every rank scores all heads on its slice of d_c.
+
+    Partial scores [B q, H, S] are all-reduced in fp32 before the softmax; rotary keys stay replicated. q and the
+    outputs change between head and dimension shards by two all-to-alls.
+    """
+    n, d_c, d_r = s.attn_tp, a.kv_lora_rank / s.attn_tp, a.qk_rope_head_dim
+    share = kv.row_bytes(a, m.kv_dtype) * (d_c + d_r) / (a.kv_lora_rank + d_r)
+    rows = pad_to(s.q_len * a.heads, m.tile.attention_rows)
+    flops = 2.0 * s.tokens * s.context * a.heads * (2 * d_c + d_r)
+    padded = 2.0 * s.batch * pad_to(s.context, m.tile.kv_tokens) * rows * (2 * d_c + d_r)
+    nbytes = s.batch * s.context * share + s.tokens * a.heads * (2 * d_c + d_r) * ACTIVATION_BYTES
+    moved = s.tokens * a.heads * a.kv_lora_rank * ACTIVATION_BYTES
+    return [
+        m.collective("latent_query_exchange", "all_to_all", moved / n, Group(n)),
+        m.core("attention_core", "mla_decode", flops, padded, nbytes),
+        m.collective("latent_score_all_reduce", "all_reduce", s.tokens * a.heads * s.context * 4.0, Group(n)),
+        m.collective("latent_output_exchange", "all_to_all", moved / n, Group(n)),
+    ]
+
+
+def prefill_ops(m: Machine, a: Mla, s: PrefillShape) -> list[Op]:
+    """One naive attention block over a step of new tokens, earlier tokens re-expanded from the cache."""
+    d, d_r, d_n, d_v = m.model.hidden_size, a.qk_rope_head_dim, a.qk_nope_head_dim, a.v_head_dim
+    h, t = ceil_div(a.heads, s.attn_tp), s.tokens / s.cp
+    ops = _projections(m, a, t, h)
+    latent = (a.kv_lora_rank + d_r) * ACTIVATION_BYTES
+    ops.append(m.collective("latent_gather", "all_gather", s.tokens * latent, Group(s.cp)))
+    if a.sparse:
+        ops += indexer_ops(m, a, t, s.pairs / s.cp, s.kv_tokens)
+        ops += _sparse_prefill(m, a, s, t, h)
+    else:
+        pairs = s.pairs / s.cp
+        flops = naive_core_flops(pairs, h, d_n, d_r, d_v)
+        nbytes = (t * h * (d_n + d_r + d_v) + s.kv_tokens * h * (d_n + d_r + d_v)) * ACTIVATION_BYTES
+        ops += [
+            m.gemm("kv_b", "attention", s.kv_tokens, a.kv_lora_rank, h * (d_n + d_v)),
+            m.core("attention_core", "mla_prefill", flops, flops, nbytes, "bf16"),
+        ]
+    ops += [
+        m.gemm("o_proj", "attention", t, h * d_v, d),
+        m.collective("attention_all_reduce", "all_reduce", t * d * ACTIVATION_BYTES, Group(s.attn_tp)),
+    ]
+    return ops
+
+
+def _sparse_prefill(m: Machine, a: Mla, s: PrefillShape, t: Numeric, h: Numeric) -> list[Op]:
+    """Absorbed core over the selected keys of each query."""
+    d_c, d_r = a.kv_lora_rank, a.qk_rope_head_dim
+    pairs = s.sparse_pairs / s.cp
+    flops = core_flops(1, 1, pairs, h, d_c, d_r)
+    padded = core_flops(1, 1, pairs, pad_to(h, m.tile.attention_rows), d_c, d_r)
+    nbytes = core_bytes(1, 1, s.kv_tokens, 0, d_c, d_r, kv.row_bytes(a, m.kv_dtype))
+    nbytes = nbytes + t * h * (2 * d_c + d_r) * ACTIVATION_BYTES
+    return [
+        m.per_head("absorb_q", t, h, a.qk_nope_head_dim, d_c),
+        m.core("attention_core", "mla_prefill", flops, padded, nbytes, "bf16"),
+        m.per_head("absorb_o", t, h, d_c, a.v_head_dim),
+    ]
+
+
+def attention_weight_elements(a: Any, hidden: int, replicated_down: bool = True) -> tuple[float, float]:
+    """(up-projections, all weights divided by TP) of one block, in elements: what TP saves and DP repeats.
+
+    The latent down-projections q_a and kv_a count only when they are divided too.
+    """
+    qk = a.qk_nope_head_dim + a.qk_rope_head_dim
+    up = (a.q_lora_rank or hidden) * a.heads * qk + a.kv_lora_rank * a.heads * (a.qk_nope_head_dim + a.v_head_dim)
+    whole = up + a.heads * a.v_head_dim * hidden
+    if not replicated_down:
+        whole += hidden * ((a.q_lora_rank or 0) + a.kv_lora_rank + a.qk_rope_head_dim)
+    return float(up), float(whole)
+
+
+def break_even_tokens(weight_bytes: float, row_bytes: float) -> float:
+    """Cached tokens per TP group above which repeating the KV over TP costs more than DP's repeated weights.
+
+        S* = W / row        both sides are bytes that one block's decode reads per step
+    """
+    return weight_bytes / row_bytes

@@ -1,0 +1,113 @@
+"""From steps to a served workload: steady state of chunked prefill mixed into decode.
+
+Per attention-DP rank with b sequences in flight, a request computes its prompt once (t_p seconds of prefill,
+shared with nobody) and takes part in n = (OSL - 1) / a decode rounds of t_d seconds, each shared by b sequences,
+a tokens per round and sequence. A request therefore occupies t_p + n t_d / b seconds of the rank:
+
+    X    = 1 / (t_p + n t_d / b)                     requests per second and rank
+    TPOT = b / (n a X) = (t_d + (b / n) t_p) / a     decode rounds stretched by the prefills between them
+    TTFT = W + Q + S                                 front end and first token included in S
+
+Queueing assumption: lengths are the mean ones and arrivals at the prefill of a rank are Poisson with rate X, so
+a request waits W = rho / (2 (1 - rho)) t_p, rho = X t_p (M/D/1), and in a closed loop never longer than the
+prompts of all others in flight. Requests above what the batch limit admits wait Q = (C - b) / X (Little's law).
+A burst at the start, queues that drain, length distributions and preemption belong to the simulator, not here.
+
+S is one prefill: its chunks, each together with a decode round where the engine mixes them, else back to back
+after the round that is running. Attention-DP ranks step together: prefill that lands unevenly on them idles the
+others, which divides the prefill rate by the engine's balance.
+Source: M/D/1 mean wait, Pollaczek-Khinchine; chunked prefill, SARATHI, arXiv:2308.16369.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlaplan.costs.factor import Columns, Table
+from mlaplan.costs.roofline import Numeric, ceil_div
+
+if TYPE_CHECKING:
+    from mlaplan.costs.engine import EngineCosts
+    from mlaplan.workload import Workload
+
+
+def tokens_per_step(depth: Numeric, acceptance: float) -> Numeric:
+    """Tokens that a round yields per sequence with `depth` drafts accepted one after the other.
+
+    a = 1 + p + p^2 + ... + p^k = (1 - p^(k+1)) / (1 - p)
+    Source: Leviathan et al., arXiv:2211.17192, eq. 1.
+    """
+    k = np.asarray(depth, dtype=np.float64)
+    if acceptance >= 1.0:
+        return 1.0 + k
+    return (1.0 - acceptance ** (k + 1.0)) / (1.0 - acceptance)
+
+
+def acceptance_from(tokens: float, depth: int) -> float:
+    """The per-position acceptance that yields `tokens` per step at `depth` drafts (bisection)."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if float(tokens_per_step(depth, middle)) < tokens else (low, middle)
+    return high
+
+
+def prefill_step_tokens(table: Table, work: Workload, tokens: Numeric) -> NDArray[np.int64]:
+    """New tokens of one prefill step on one DP rank.
+
+    Prompts above the chunk are cut into equal chunks. Below it, a step takes as many whole prompts as arrive in a
+    decode round, b a / OSL, as far as the chunk holds them.
+    """
+    new, chunk = work.new_tokens, table["prefill_chunk"]
+    pieces = ceil_div(new, chunk)
+    arriving = np.floor(table["batch"] * tokens / max(work.osl, 1))
+    whole = np.clip(arriving, 1, np.maximum(chunk // new, 1))
+    return np.where(pieces > 1, ceil_div(new, pieces), new * whole).astype(np.int64)
+
+
+def served(
+    table: Table, work: Workload, engine: EngineCosts, tokens: Numeric, decode_s: Numeric, prefill_s: Numeric,
+    prefill_pass_s: Numeric, step_tokens: NDArray[np.int64],
+) -> Columns:  # fmt: skip
+    """TTFT, TPOT, throughput of every row. Columns: ttft_s, tpot_s, requests_per_s, tok_s_chip, tok_s_user...
+
+    decode_s: one round; prefill_s, prefill_pass_s: one step of `step_tokens` in steady state, and through all
+    stages; tokens: per round and sequence.
+    """
+    chips = table["tp"] * table["dp"] * table["pp"]
+    ranks = table["dp"] * table["replicas"]
+    offered = work.concurrency / ranks if work.concurrency is not None else None
+    slots = table["batch"].astype(np.float64)
+    b = np.minimum(slots, offered) if offered is not None else slots
+    balance = np.where(table["dp"] > 1, float(engine.prefill_balance), 1.0)
+    pieces = work.new_tokens / step_tokens
+    t_p = pieces * prefill_s / balance
+    rounds = max(work.osl - 1, 0) / tokens
+    per_request = t_p + rounds * decode_s / np.maximum(b, 1.0)
+    rate = np.minimum(b, 1.0) / per_request  # a rank with less than one request is idle part of the time
+    rho = np.minimum(rate * t_p, 1.0)
+    wait = np.minimum(rho / (2.0 * np.maximum(1.0 - rho, 1e-9)), np.maximum(b - 1.0, 0.0)) * t_p
+    queue = np.maximum(offered - slots, 0.0) / rate if offered is not None else np.zeros_like(slots)
+    passes = np.maximum(pieces, 1.0)
+    mixing = decode_s * (np.ceil(passes) if engine.mixed_prefill else 1.0) * (b > 1.0)
+    front = float(engine.front_end_s) + float(engine.front_end_per_token_s) * work.isl
+    service = (passes - 1.0) * prefill_s / balance + prefill_pass_s + mixing + front
+    total = rate * ranks
+    if work.rate is not None:
+        total = np.minimum(total, work.rate)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tpot = np.where(rounds > 0, per_request * np.maximum(b, 1.0) / (rounds * tokens), np.nan)
+    return {
+        "ttft_s": wait + queue + service,
+        "queue_s": wait + queue,
+        "tpot_s": tpot,
+        "requests_per_s": total,
+        "capacity_per_s": rate * ranks,
+        "tok_s_chip": total * work.osl / (chips * table["replicas"]),
+        "tok_s_user": 1.0 / tpot,
+        "prefill_share": rho,
+        "sequences": b,
+    }
