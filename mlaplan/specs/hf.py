@@ -1,8 +1,8 @@
 """An unmodified Hugging Face config.json to a model in the shape of `models/*.yaml`.
 
-What sizes something must be given; what only the arithmetic of a layer needs (rope scaling, activation) is
-not read. Architectures without a cost model are refused by name (`hf_refuse`); `hf_quant` reads weight formats.
-Source of key names and defaults: the configuration classes of transformers and of the models' repositories.
+What sizes something must be given; what only the arithmetic of a layer needs (rope scaling, activation)
+is not read. `hf_refuse` refuses architectures without a cost model; `hf_quant` reads weight formats.
+Source of key names and defaults: the configuration classes of transformers and of the models' own code.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _NESTED_REPEAT = re.compile(r"\([^()]*[+*][^()]*\)[+*{]")  # a pattern that coul
 def matcher(patterns: list[Any], complain: Callable[[int, str], None]) -> Callable[[str], bool]:
     """Whether a module name is meant by one of the patterns.
 
-    Three kinds are in use: `re:` and a regular expression from the start of the name; shell patterns with `*`;
+    Three kinds are in use: `re:` and a regular expression from the start of the name; shell patterns;
     plain names, which mean everything below them too and may leave out what is above (`self_attn`).
     """
     plain: set[str] = set()

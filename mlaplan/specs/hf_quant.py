@@ -25,7 +25,7 @@ MIXED_FROM = 0.05  # share of a part in a wider dtype from which the whole part 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How a quantised matrix is stored: one scale of `scale_bytes` per block, per group along K, or per row."""
+    """How a quantised matrix is stored: a scale of `scale_bytes` per block, group along K, or row."""
 
     dtype: str
     block: tuple[int, int] | None = None
