@@ -59,14 +59,14 @@ class Unreadable(SpecError):
 
 
 class UnknownName(MlaplanError):
-    """A name that is none of the known ones; shows the nearest and the list."""
+    """A name that is not known; shows the nearest and the list."""
 
     def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
         parts = [f"unknown {what} '{name}'"]
         if hint := did_you_mean(name, names):
             parts.append(hint)
-        parts.append(f"known {what}s: {', '.join(names)}" if names else f"no {what}s are known here")
+        parts.append(f"known are {', '.join(names)}" if names else "none is known here")
         super().__init__("; ".join(parts))
         self.name = name
         self.known = names
@@ -80,12 +80,12 @@ def nearest(name: str, choices: Iterable[str]) -> str | None:
     key = _folded(name)
     if key in by_folded:
         return by_folded[key]
+    # a beginning that a person would complete, 'h100' for 'h100-sxm', before a look-alike such as 'h20'
+    begins = [folded for folded in by_folded if len(key) >= 3 and folded.startswith(key)]
+    if begins:
+        return by_folded[min(begins, key=lambda folded: (len(folded), folded))]
     found = difflib.get_close_matches(key, list(by_folded), n=1, cutoff=0.6)
-    if found:
-        return by_folded[found[0]]
-    # a fragment a person would complete: 'h100' for 'h100-sxm'
-    begins = sorted(folded for folded in by_folded if len(key) >= 2 and folded.startswith(key))
-    return by_folded[begins[0]] if begins else None
+    return by_folded[found[0]] if found else None
 
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str | None:

@@ -35,21 +35,17 @@ from mlaplan.specs.figure import (
     told,
 )
 
-EfficiencyClass = Annotated[
-    str,
-    OneOf(
-        (
-            "nvidia-ampere",
-            "nvidia-hopper",
-            "nvidia-blackwell",
-            "amd-cdna3",
-            "amd-cdna4",
-            "ascend",
-            "sophgo",
-            "generic",
-        )
-    ),
-]
+EFFICIENCY_CLASSES = (
+    "nvidia-ampere",
+    "nvidia-hopper",
+    "nvidia-blackwell",
+    "amd-cdna3",
+    "amd-cdna4",
+    "ascend",
+    "sophgo",
+    "generic",
+)
+EfficiencyClass = Annotated[str, OneOf(EFFICIENCY_CLASSES)]
 MatrixDtype = Annotated[str, OneOf(("fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"))]
 VectorDtype = Annotated[str, OneOf(("fp32", "bf16", "fp16", "int8"))]
 KernelOp = Annotated[

@@ -5,22 +5,19 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import RootModel
 
 from mlaplan.errors import MlaplanError
 from mlaplan.specs import source
-from mlaplan.specs.chip import EfficiencyClass, KernelDtype, KernelFit, KernelOp
-from mlaplan.specs.figure import Spec
+from mlaplan.specs.chip import Chip, EfficiencyClass, KernelDtype, KernelFit, KernelOp
 from mlaplan.specs.validate import build
 
 DEFAULTS = Path(__file__).with_name("defaults.yaml")
 FALLBACK = "generic"
 
 
-class Defaults(Spec):
+class Defaults(RootModel[dict[EfficiencyClass, dict[KernelOp, dict[KernelDtype, KernelFit]]]]):
     """Fits by efficiency class, operator and dtype."""
-
-    classes: dict[EfficiencyClass, dict[KernelOp, dict[KernelDtype, KernelFit]]] = Field(alias="efficiency")
 
 
 @cache
@@ -33,10 +30,21 @@ def defaults() -> Defaults:
 def default_kernel(efficiency_class: str, op: str, dtype: str) -> KernelFit:
     """The fit of the class, else of the generic class; always `assumed`, and its source says which it is."""
     for owner in dict.fromkeys((efficiency_class, FALLBACK)):
-        fit = defaults().classes.get(owner, {}).get(op, {}).get(dtype)
+        fit = defaults().root.get(owner, {}).get(op, {}).get(dtype)
         if fit is not None:
             source_text = f"class default: {owner} {op} {dtype}; {fit.source}"
             return fit.model_copy(update={"confidence": "assumed", "source": source_text})
-    known = sorted({d for ops in defaults().classes.values() for d in ops.get(op, {})})
+    known = sorted({d for ops in defaults().root.values() for d in ops.get(op, {})})
     have = f"fits of {op} exist for {', '.join(known)}" if known else f"no fit of {op} exists at all"
     raise MlaplanError(f"no efficiency is known for {op} in {dtype} on class {efficiency_class}; {have}")
+
+
+def kernels(chip: Chip) -> dict[str, dict[str, KernelFit]]:
+    """The fit in use for every operator and dtype: the chip's own, then its class's, then the generic one."""
+    found: dict[str, dict[str, KernelFit]] = {}
+    levels = [chip.efficiency, *(defaults().root.get(c, {}) for c in (chip.efficiency_class, FALLBACK))]
+    for level in levels:
+        for op, fits in level.items():
+            for dtype in fits:
+                found.setdefault(op, {}).setdefault(dtype, chip.kernel(op, dtype))
+    return found

@@ -36,25 +36,14 @@ def validate_file(path: str | Path) -> list[Problem]:
     """Every problem of a chip, a model or a config.json, told apart by content; raises only Unreadable."""
     try:
         document = source.read(path)
-        if document.data.get("kind") == "chip":
+        if _kind(document) == "chip":
             return list(_chip(document).warnings)
-        if document.data.get("kind") == "model" or is_config(document):
-            _model(document)
-            return []
+        _model(document)
+        return []
     except Unreadable:
         raise
     except SpecError as error:
         return error.problems
-    kinds = list(FOLDERS)
-    wanted = "'kind: chip', 'kind: model', or a Hugging Face config.json"
-    if "kind" not in document.data:
-        return [document.problem((), "neither a chip nor a model", expected=wanted)]
-    given = document.data["kind"]
-    return [
-        document.problem(
-            ("kind",), f"unknown kind '{given}'", expected=wanted, hint=did_you_mean(str(given), kinds)
-        )
-    ]
 
 
 def _chip(document: source.Document, overrides: Sequence[str] = ()) -> Chip:
@@ -94,6 +83,31 @@ def is_config(document: source.Document) -> bool:
     return "kind" not in document.data and any(key in document.data for key in marks)
 
 
+def kind_of(name_or_path: str) -> str:
+    """Whether a name or path stands for a `chip` or a `model`; a name that both have is the chip's."""
+    for kind in FOLDERS:
+        try:
+            document = source.read(find(kind, name_or_path))
+        except UnknownName:
+            continue
+        return _kind(document)
+    raise UnknownName("chip or model", name_or_path, [name for kind in FOLDERS for name, _ in _names(kind)])
+
+
+def _kind(document: source.Document) -> str:
+    """`chip` or `model`, by content."""
+    given = document.data.get("kind")
+    if given in FOLDERS:
+        return given
+    if is_config(document):
+        return "model"
+    wanted = "'kind: chip', 'kind: model', or a Hugging Face config.json"
+    if given is None:
+        raise SpecError([document.problem((), "neither a chip nor a model", expected=wanted)])
+    hint = did_you_mean(str(given), FOLDERS)
+    raise SpecError([document.problem(("kind",), f"unknown kind '{given}'", expected=wanted, hint=hint)])
+
+
 def chip_names() -> list[tuple[str, str]]:
     """(name, file) of every chip that can be asked for by name."""
     return _names("chip")
@@ -111,7 +125,7 @@ def find(kind: str, name_or_path: str) -> str:
     path = Path(name_or_path).expanduser()
     if len(path.parts) > 1 or path.is_absolute() or path.suffix.lower() in SUFFIXES or path.is_file():
         config = path / "config.json"
-        return str(config if kind == "model" and config.is_file() else path)
+        return str(config if config.is_file() else path)
     known = dict(_names(kind))
     if name_or_path in known:
         return known[name_or_path]

@@ -11,7 +11,7 @@ import typing
 from collections.abc import Sequence
 from typing import Any, TypeGuard
 
-from pydantic import BaseModel
+from pydantic import BaseModel, RootModel
 
 from mlaplan import units
 from mlaplan.specs.figure import Figure, OneOf, Quantity
@@ -73,6 +73,8 @@ def alternatives(here: Any) -> list[Any]:
         return alternatives(typing.get_args(here)[0])
     if origin in (typing.Union, types.UnionType):
         return [part for member in typing.get_args(here) for part in alternatives(member)]
+    if is_model(here) and issubclass(here, RootModel):
+        return alternatives(here.model_fields["root"].annotation)
     return [] if here is type(None) else [here]
 
 

@@ -1,0 +1,68 @@
+"""Entry point: runs a verb; the only place where a user's mistake becomes a message and an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from mlaplan.errors import EXIT_INTERRUPT, EXIT_OK, EXIT_USAGE, MlaplanError
+
+# typer keeps the base of its usage errors to itself, and where from differs between versions
+_UsageProblem: type[Exception] = next(
+    base
+    for base in typer.BadParameter.__mro__
+    if issubclass(base, Exception) and base.__name__ == "ClickException"
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        code = _run(sys.argv[1:] if arguments is None else list(arguments))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # the reader has seen enough; nothing more can be written, also not at exit
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+
+
+def _run(arguments: list[str]) -> int:
+    from mlaplan.cli.app import app
+
+    try:
+        result = app(arguments, standalone_mode=False, prog_name="mlaplan")
+        return result if isinstance(result, int) else EXIT_OK
+    except typer.Exit as done:
+        return done.exit_code
+    except MlaplanError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPT
+    except _UsageProblem as problem:
+        print(_usage(problem), file=sys.stderr)
+        return EXIT_USAGE
+
+
+def _usage(problem: Exception) -> str:
+    message = problem.format_message() if hasattr(problem, "format_message") else str(problem)
+    context = getattr(problem, "ctx", None)
+    command = context.command_path if context is not None else "mlaplan"
+    if "\n" in message:  # the whole help, where no verb was given
+        return message
+    end = "" if message.endswith((".", "?", "!")) else "."
+    return f"{command}: {message}{end} See '{command} --help'."
+
+
+if __name__ == "__main__":
+    sys.exit(main())

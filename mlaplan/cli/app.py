@@ -1,0 +1,42 @@
+"""The command line: one small file per verb, each importing what it needs when it runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mlaplan import __version__
+from mlaplan.cli.check import check
+from mlaplan.cli.list_ import list_
+from mlaplan.cli.new import new
+from mlaplan.cli.show import show
+
+app = typer.Typer(
+    name="mlaplan",
+    help="Plan the deployment of Multi-head Latent Attention models on any accelerator.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("list")(list_)
+app.command("show")(show)
+app.command("check")(check)
+app.command("new")(new)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"mlaplan {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
