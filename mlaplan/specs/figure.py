@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -84,12 +85,18 @@ class Quantity:
         )
 
     def __get_pydantic_json_schema__(self, _core: Any, _handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        name, example = units.NAMES[self.dimension]
-        bare = "" in units.UNITS[self.dimension]
+        example = units.NAMES[self.dimension][1]
+        if "" in units.UNITS[self.dimension]:
+            return {
+                "type": ["number", "string"],
+                "description": f"{self.range_text()}, for example {example}",
+            }
+        known = "|".join(re.escape(unit) for unit in units.UNITS[self.dimension])
         return {
-            "type": ["string", "number"] if bare else "string",
-            "description": f"{name[0].upper()}{name[1:]}, for example {example}",
-            "examples": [float(example) if bare and units.UNITS[self.dimension].get(example) else example],
+            "type": "string",
+            "description": f"{self.range_text()}, for example {example}",
+            "pattern": rf"^\s*[0-9][0-9_]*(\.[0-9]*)?([eE][+-]?[0-9]+)?\s*({known})\s*$",
+            "examples": [example],
         }
 
     def text(self, value: float) -> str | float:
