@@ -1,0 +1,384 @@
+"""What an engine can do and what it costs, at a version. Written in `profiles/*.yaml`.
+
+Every number carries its source. `Profile` holds the facts of one version: the file's `by_version` and
+`since`/`until` are resolved before it is built.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from mlaplan.specs.chip import EfficiencyClass
+from mlaplan.specs.figure import Confidence, Count, Figure, Flag, Quantity, Spec, Text, told
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mlaplan.specs.chip import Chip
+    from mlaplan.specs.model import Model
+
+AttentionKind = Literal["mla", "mla_sparse", "gqa"]
+KvDtype = Literal["bf16", "fp16", "fp8", "fp8_ds_mla", "int8"]
+KvLayout = Literal["replicated", "latent_sharded", "sequence_sharded"]
+ATTENTION_KINDS: tuple[AttentionKind, ...] = ("mla", "mla_sparse", "gqa")
+
+Bytes = Annotated[float, Quantity("engine_bytes", "bytes", 0, 1e12)]
+Seconds = Annotated[float, Quantity("engine_time", "s", 0, 10)]
+Number = Annotated[float, Quantity("engine_number", "count", 0, 1e6)]
+Share = Annotated[float, Quantity("engine_share", "fraction", 0, 1)]
+
+
+class Sourced(Spec):
+    """A group of facts that come from one place."""
+
+    source: Text
+    confidence: Confidence
+    note: Text | None = None
+
+
+class Reserve(Sourced):
+    """Memory SGLang leaves free, from which its fraction follows: (capacity - reserve) / capacity.
+
+    reserve = base + per_token max(prefill_chunk, min_tokens) + per_rank tp dp pp
+    + per_graph_batch graph_batch (+ per_graph_batch_dp graph_batch dp with attention DP),
+    at least `floor` on chips above `floor_above`, + dispatch with DeepEP, + mtp with a draft model.
+    """
+
+    base: Bytes
+    per_token: Bytes
+    min_tokens: Count
+    per_rank: Bytes
+    per_graph_batch: Bytes
+    per_graph_batch_dp: Bytes
+    floor: Bytes
+    floor_above: Bytes
+    dispatch: Bytes
+    mtp: Bytes
+
+
+class PrefillWorkspace(Sourced):
+    """Rows of the up-projected keys and values of a cached prefix that one prefill step re-expands.
+
+    rows = min(max(per_length max_model_len, per_sequence_block max_num_seqs block), cap); a row holds
+    local heads x (qk_nope + v) elements, and one latent.
+    """
+
+    per_length: Count
+    per_sequence_block: Count
+    cap: Count
+
+    def rows(self, max_model_len: Any, sequences: Any, block_size: Any) -> Any:
+        """Rows of the workspace; takes numbers or arrays."""
+        if isinstance(max_model_len, int | float):
+            wanted = max(self.per_length * max_model_len, self.per_sequence_block * sequences * block_size)
+            return min(wanted, self.cap)
+        import numpy as np
+
+        wanted = np.maximum(self.per_length * max_model_len, self.per_sequence_block * sequences * block_size)
+        return np.minimum(wanted, self.cap)
+
+
+class EngineMemory(Spec):
+    """How the device's memory is divided. Copies are counted in bf16."""
+
+    fraction: Figure[Share] | None = Field(description="default share for weights and cache")
+    fraction_of: Literal["total", "free"]
+    reserve: Reserve | None = Field(default=None, description="where the fraction follows from a reserve")
+    context: Figure[Bytes]
+    graphs: Figure[Bytes]
+    comm_buffers: Figure[Bytes]
+    dispatch_buffers: Figure[Bytes]
+    hidden_copies: Figure[Number] = Field(description="live [tokens, hidden] tensors of a prefill step")
+    routed_copies: Figure[Number] = Field(description="live [tokens x experts per token, hidden] tensors")
+    prefill_workspace: PrefillWorkspace | None = None
+
+
+class Cast(Spec):
+    """Converting the KV cache before every attention: bytes per element, share of the memory's bandwidth."""
+
+    bytes_per_element: Figure[Number]
+    bandwidth: Figure[Share]
+
+
+class Kernel(Sourced):
+    """An attention backend: where it runs, what cache it reads, in which blocks."""
+
+    name: Text
+    chips: tuple[EfficiencyClass, ...]
+    attention: tuple[AttentionKind, ...]
+    kv_dtypes: tuple[KvDtype, ...]
+    blocks: tuple[Count, ...]
+    default_block: Count
+    kv_compute: Literal["native", "upcast", "cast_pool"] = Field(
+        description="multiplies in the cache's dtype, in a wider copy of each tile, or casts the whole pool"
+    )
+    cast: Cast | None = None
+    dcp: tuple[KvDtype, ...] = Field(
+        default=(), description="KV dtypes it takes with decode context parallelism"
+    )
+    dcp_heads: Count | None = Field(
+        default=None, description="most local heads with decode context parallelism"
+    )
+    local_heads: tuple[Count, ...] = Field(default=(), description="only these numbers of heads on a rank")
+    fallback: Flag = Field(
+        default=False, description="works, but is never worth choosing where another backend does"
+    )
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Kernel:
+        if self.default_block not in self.blocks:
+            raise told(f"default_block {self.default_block} is none of the blocks", "one of the blocks")
+        if (self.kv_compute == "cast_pool") != (self.cast is not None):
+            raise told("a cast goes with kv_compute: cast_pool and with nothing else", "both or neither")
+        return self
+
+    def takes(self, kv_dtype: str, block_size: int | None = None, *, dcp: bool = False) -> bool:
+        """Whether this backend reads such a cache."""
+        if kv_dtype not in self.kv_dtypes or (dcp and kv_dtype not in self.dcp):
+            return False
+        return block_size is None or block_size in self.blocks
+
+
+class DecodeContext(Sourced):
+    """Decode context parallelism of the engine as a whole; kernels may restrict it further."""
+
+    mtp: Flag
+    cp: Literal["none", "whole_axis"] = Field(
+        description="with prefill context parallelism: never, or dcp is cp or tp"
+    )
+
+
+class PrefillContext(Sourced):
+    """Prefill context parallelism over the ranks of an attention group."""
+
+    attention: tuple[AttentionKind, ...]
+    with_dp: Flag
+    whole_group: Flag = Field(description="spans all tp ranks or is off")
+    full_ep: Flag = Field(description="only with experts over all ranks")
+    max_ranks: Count | None = None
+
+
+class TwoBatch(Sourced):
+    """Two-batch overlap: one half of the batch computes while the other communicates."""
+
+    fraction: Figure[Share] = Field(description="share of the smaller of the two that is hidden")
+    mtp: Flag
+    pp: Flag
+    context_parallel: Flag
+    dp: Flag = Field(description="needs attention data parallelism")
+    full_ep: Flag = Field(description="needs experts over all ranks and an all-to-all")
+
+
+class Parallel(Spec):
+    """Degrees an engine can combine."""
+
+    experts: Literal["any_divisor", "all_or_none"]
+    max_dp: Count | None = None
+    dp_needs_ep: Flag
+    kv_layouts: tuple[KvLayout, ...]
+    dcp: DecodeContext | None
+    cp: PrefillContext | None
+    two_batch: TwoBatch | None
+    mtp_with_pp: Flag
+    sparse_tp: Flag = Field(description="attention heads of a sparse model may be split over ranks")
+    dense_ffn: Literal["tp", "tp_dp"] = Field(description="ranks that share a dense feed-forward layer")
+    shared_expert: Literal["tp", "tp_dp"]
+    lm_head: Literal["tp", "tp_dp"]
+    expert_imbalance: Figure[Number] = Field(description="tokens of the busiest expert rank over the mean")
+    source: Text
+    confidence: Confidence
+    note: Text | None = None
+
+
+class AllToAll(Sourced):
+    """How tokens reach their experts when attention is data parallel."""
+
+    name: Text
+    role: Literal["default", "low_latency", "high_throughput"]
+    pattern: Literal["gather", "dispatch"] = Field(
+        description="a rank sees all tokens, or only those routed to it"
+    )
+    graphs: Flag = Field(description="works inside CUDA graphs")
+    max_tokens: Count | None = Field(default=None, description="tokens a rank may dispatch in one step")
+    full_ep: Flag = Field(description="forces experts over all ranks")
+
+
+class AllReduceLimit(Sourced):
+    """Largest all-reduce that an in-graph kernel of the engine takes, by rank count."""
+
+    chips: tuple[EfficiencyClass, ...]
+    ranks: tuple[Count, ...]
+    max_bytes: tuple[Bytes, ...]
+
+    @model_validator(mode="after")
+    def _is_a_table(self) -> AllReduceLimit:
+        if len(self.ranks) != len(self.max_bytes):
+            raise told("ranks and max_bytes differ in length", "one size for each rank count")
+        return self
+
+
+class Graphs(Sourced):
+    """Captured decode steps. Above `max_tokens` tokens a rank and step, decode runs eagerly by default."""
+
+    decode: Flag
+    prefill: Flag
+    max_tokens: Count
+
+
+class Host(Spec):
+    """Time the host adds. Eager prefill takes the longer of the device's time and the host's per layer."""
+
+    step_overhead: Figure[Seconds]
+    eager_prefill_per_layer: Figure[Seconds]
+    front_end: Figure[Seconds]
+    front_end_per_token: Figure[Seconds]
+    glue_kernels: Figure[Number] = Field(description="small kernels a layer beside the priced ones")
+
+
+class Budget(Sourced):
+    """Defaults on a device with at least `above` bytes."""
+
+    above: Bytes
+    not_on: tuple[Text, ...] = Field(default=(), description="chips with the memory but not this default")
+    tokens: Count
+    sequences: Count
+
+
+class Scheduler(Spec):
+    """How prefill and decode share steps."""
+
+    mode: Literal["mixed", "prefill_first"]
+    budgets: Annotated[tuple[Budget, ...], Field(min_length=1)]
+    tokens_of: Literal["rank", "all_ranks"] = Field(description="whom the token budget flag counts for")
+    sequences_of: Literal["rank", "all_ranks"]
+    budget_has_decode: Flag = Field(description="decode tokens come out of the same budget")
+    chunk_multiple_of_block: Flag
+    lag_steps: Figure[Number] = Field(description="steps that a scheduling decision is ahead of its results")
+    overlap_with_pp: Flag = Field(description="host work is hidden with pipeline parallelism too")
+    dp_prefill_efficiency: Figure[Share] = Field(
+        description="balance of prefill work over attention-DP ranks"
+    )
+
+
+class MtpSupport(Sourced):
+    """Multi-token prediction with the checkpoint's own layer."""
+
+    method: Text
+    max_draft: Count
+
+
+class Profile(Spec):
+    """An engine at one version."""
+
+    kind: Literal["engine"]
+    name: Text
+    title: Text
+    version: Text
+    versions: tuple[Text, ...]
+    runs_on: tuple[EfficiencyClass, ...]
+    elsewhere: dict[EfficiencyClass, Text] = Field(
+        default_factory=dict, description="engine that serves the class"
+    )
+    expands_mla: tuple[Text, ...] = Field(
+        default=(), description="MLA models it caches as full keys and values"
+    )
+    kernel_choice: Literal["chip", "configuration"] = Field(
+        description="the engine picks a backend by chip and attention alone, or by what the cache needs too"
+    )
+    kernels: Annotated[tuple[Kernel, ...], Field(min_length=1)]
+    memory: EngineMemory
+    parallel: Parallel
+    all_to_all: tuple[AllToAll, ...]
+    all_reduce: tuple[AllReduceLimit, ...]
+    graphs: Graphs
+    host: Host
+    scheduler: Scheduler
+    mtp: MtpSupport | None
+
+    @property
+    def label(self) -> str:
+        """`vLLM 0.33.0`"""
+        return f"{self.title} {self.version}" if self.name != "generic" else self.title
+
+    def kernels_for(self, chip_class: str, attention: str) -> tuple[Kernel, ...]:
+        """Backends in the engine's order of preference."""
+        if chip_class not in self.runs_on:
+            return ()
+        return tuple(k for k in self.kernels if chip_class in k.chips and attention in k.attention)
+
+    def kv_dtypes(self, chip_class: str, attention: str) -> tuple[str, ...]:
+        """KV dtypes that some backend reads."""
+        return tuple(dict.fromkeys(d for k in self.kernels_for(chip_class, attention) for d in k.kv_dtypes))
+
+    def kv_blocks(
+        self, chip_class: str, attention: str, kv_dtype: str, *, dcp: bool = False
+    ) -> tuple[int, ...]:
+        """KV block sizes worth choosing for this dtype, rising. A fallback's only if nothing else does."""
+        found = [k for k in self.kernels_for(chip_class, attention) if k.takes(kv_dtype, dcp=dcp)]
+        found = [k for k in found if not k.fallback] or found
+        return tuple(sorted({block for kernel in found for block in kernel.blocks}))
+
+    def default_block(self, chip_class: str, attention: str, kv_dtype: str) -> int | None:
+        """The block size of the backend that would be used if none is asked for."""
+        kernel = self.kernel(chip_class, attention, kv_dtype)
+        return kernel.default_block if kernel else None
+
+    def kernel(
+        self,
+        chip_class: str,
+        attention: str,
+        kv_dtype: str,
+        block_size: int | None = None,
+        *,
+        dcp: bool = False,
+    ) -> Kernel | None:
+        """The backend for such a cache: the first one that reads it, those that cast the whole pool last."""
+        found = [k for k in self.kernels_for(chip_class, attention) if k.takes(kv_dtype, block_size, dcp=dcp)]
+        return min(found, key=lambda k: k.kv_compute == "cast_pool") if found else None
+
+    def automatic(
+        self,
+        chip_class: str,
+        attention: str,
+        kv_dtype: str,
+        block_size: int | None = None,
+        *,
+        dcp: bool = False,
+    ) -> Kernel | None:
+        """The backend the engine takes by itself; where it goes by the chip, it may not read such a cache."""
+        found = self.kernels_for(chip_class, attention)
+        if self.kernel_choice == "configuration":
+            found = tuple(k for k in found if k.takes(kv_dtype, block_size, dcp=dcp))
+        return found[0] if found else None
+
+    def budget(self, capacity: float, chip_name: str = "") -> Budget:
+        """Default token and sequence budget on a device of this capacity in bytes."""
+        fitting = [b for b in self.scheduler.budgets if capacity >= b.above and chip_name not in b.not_on]
+        return max(fitting, key=lambda b: b.above)
+
+    def all_reduce_max(self, chip_class: str, ranks: int) -> float:
+        """Largest all-reduce in bytes that stays on an in-graph kernel; 0 where there is none."""
+        rows = (row for row in self.all_reduce if chip_class in row.chips and ranks in row.ranks)
+        return max((row.max_bytes[row.ranks.index(ranks)] for row in rows), default=0.0)
+
+    def all_to_all_for(self, role: str) -> AllToAll | None:
+        """The all-to-all of this role: default, low_latency or high_throughput."""
+        return next((row for row in self.all_to_all if row.role == role), None)
+
+    def expresses(
+        self, strategy: Any, model: Model | None = None, chip: Chip | str | None = None
+    ) -> list[str]:
+        """The parts of a strategy that this engine cannot express, in words."""
+        from mlaplan.engines.limits import told_limits
+
+        return told_limits(self, strategy, model, chip)
+
+
+def attention_kind(model: Model) -> AttentionKind:
+    """The kind of attention that decides the backend: sparse where any layer is, MLA where any layer is."""
+    kinds: Sequence[Any] = tuple(model.attention.values())
+    if any(a.kind == "mla" and a.sparse is not None for a in kinds):
+        return "mla_sparse"
+    return "mla" if any(a.kind == "mla" for a in kinds) else "gqa"
