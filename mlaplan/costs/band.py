@@ -1,0 +1,68 @@
+"""The error band of an estimate: what follows from the residuals of its parts.
+
+Errors of one fit are common to all operators it prices (they add), different fits are independent (they add in
+squares). A mean absolute relative error r stands for a normal error of sigma = 1.25 r, and 80 % of a normal
+distribution lie within 1.28 sigma: the half-width is 1.6 r of the time that the fit prices. Numbers given as an
+interval (host time, imbalance, acceptance) enter with their own distance to each side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from mlaplan.costs.engine import Interval
+
+if TYPE_CHECKING:
+    from mlaplan.costs.machine import Op
+
+EIGHTY_PERCENT = 1.6  # half-width of the central 80 % over the mean absolute error of a normal distribution
+
+
+class Spread(NamedTuple):
+    """Distances from a value down and up, independent contributions added in squares."""
+
+    down: float
+    up: float
+
+    def around(self, value: float) -> Interval:
+        """The interval, never below a tenth of the value: a time has no negative tail."""
+        return Interval(value, max(value - self.down, 0.1 * value), value + self.up)
+
+
+def of_operators(ops: Iterable[Op]) -> Spread:
+    """Spread of a sum of operators from the residuals of their fits."""
+    by_group: dict[str, float] = {}
+    for op in ops:
+        by_group[op.group] = by_group.get(op.group, 0.0) + abs(float(op.time_s)) * op.residual
+    half = EIGHTY_PERCENT * math.sqrt(sum(t * t for t in by_group.values()))
+    return Spread(half, half)
+
+
+def of_interval(known: Interval, weight: float = 1.0) -> Spread:
+    """Spread that a number given as an interval brings, `weight` times."""
+    return Spread(weight * (known.value - known.low), weight * (known.high - known.value))
+
+
+def together(*spreads: Spread) -> Spread:
+    """Independent contributions to one sum."""
+    return Spread(math.hypot(*(s.down for s in spreads)), math.hypot(*(s.up for s in spreads)))
+
+
+def relative(value: Interval) -> Spread:
+    """Distances of an interval as fractions of its value."""
+    if not value.value:
+        return Spread(0.0, 0.0)
+    return Spread((value.value - value.low) / value.value, (value.high - value.value) / value.value)
+
+
+def scaled(spread: Spread, factor: float) -> Spread:
+    return Spread(spread.down * factor, spread.up * factor)
+
+
+def inverse(value: float, of: Interval) -> Interval:
+    """Interval of a rate that falls as the time `of` rises."""
+    if not of.value or math.isnan(of.value):
+        return Interval(value, value, value)
+    return Interval(value, value * of.value / of.high, value * of.value / of.low)

@@ -1,0 +1,204 @@
+"""Price one strategy and say what it is made of: memory, decode, prefill, served figures with their bands.
+
+The numbers come from the same columns that `recommend` ranks, on a table of one row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlaplan.costs import band, breakdown, capacity, phases
+from mlaplan.costs.engine import Interval, exactly
+from mlaplan.costs.operators import Prefill
+from mlaplan.rules import all_rules
+from mlaplan.rules.rule import Question
+from mlaplan.serving import steady
+from mlaplan.strategy import Strategy, to_table
+
+if TYPE_CHECKING:
+    from mlaplan.costs.breakdown import Phase
+    from mlaplan.costs.factor import Columns, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes per chip of the fullest stage, and what its cache holds."""
+
+    items: dict[str, float]  # named parts; the cache of the sequences in flight is `kv_bytes`
+    kv_bytes_per_token: float
+    kv_tokens: int
+    usable_bytes: float
+    capacity_bytes: float
+
+    @property
+    def total_bytes(self) -> float:
+        return sum(self.items.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Figures of a served workload; `tpot_s` is None for a single output token."""
+
+    ttft_s: Interval
+    tpot_s: Interval | None
+    tok_s_chip: Interval
+    tok_s_user: Interval | None
+    requests_per_s: Interval
+    usd_per_mtok: Interval | None  # output tokens
+    queue_s: float
+    prefill_share: float
+    concurrency: float
+    tokens_per_step: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All of one strategy. `reasons`: why it cannot be used, as (code, slug, words); empty if it can."""
+
+    strategy: Strategy
+    pp_layers: tuple[int, ...]
+    memory: Memory
+    reasons: list[tuple[str, str, str]]
+    decode: Phase | None = None
+    prefill: Phase | None = None
+    served: Served | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether memory holds it; other reasons may still forbid it."""
+        return not any(code.startswith("MLA2") for code, _, _ in self.reasons)
+
+
+def acceptance(q: Question, depth: int, tokens_given: float | None) -> Interval:
+    """Tokens per round and sequence at this MTP depth: the user's, else from the model's acceptance figure."""
+    mtp = q.setting.model.mtp
+    if not depth or mtp is None:
+        return exactly(1.0)
+    if tokens_given is not None:
+        return exactly(min(tokens_given, 1.0 + depth))
+    low, value, high = mtp.acceptance.bounds
+    return Interval(*(float(steady.tokens_per_step(depth, p)) for p in (value, low, high)))
+
+
+def explain(
+    q: Question, strategy: Strategy, *, decode_context: int | None = None, prefill_tokens: int | None = None,
+    served: bool = True, tokens_given: float | None = None, price: float | None = None,
+) -> Explanation:  # fmt: skip
+    """Price `strategy` at a decode step of `decode_context`, a prefill step, or as served; what is None is left out.
+
+    A served workload includes the decode and prefill steps it consists of.
+    """
+    table = to_table([strategy])
+    s, work = q.setting, q.workload
+    context = decode_context or work.mean_context
+    need = capacity.sequence_tokens(table, q.budget.max_context) * table["batch"]
+    cols = phases.decode(s, table, context, q.budget, np.asarray(need, dtype=float))
+    cut = int(cols["cut"][0])
+    prompts = Prefill(work.new_tokens, work.prefix_tokens)
+    tokens = acceptance(q, strategy.mtp, tokens_given)
+    step_tokens = (
+        np.array([prefill_tokens]) if prefill_tokens else steady.prefill_step_tokens(table, work, tokens.value)
+    )
+    cols |= phases.prefill(s, table, step_tokens, prompts, cols["cut"])
+    cols |= steady.served(
+        table, work, s.engine, np.array([tokens.value]), cols["decode_s"], cols["prefill_s"], cols["prefill_pass_s"],
+        step_tokens,
+    )  # fmt: skip
+    row = {**table, **cols}
+    d = p = result = None
+    if decode_context or served:
+        d = breakdown.decode(s, table, context, float(cols["decode_s"][0]), float(cols["decode_total_s"][0]), cut)
+    if prefill_tokens or served:
+        p = breakdown.prefill(s, table, int(step_tokens[0]), prompts, float(cols["prefill_pass_s"][0]), cut)
+    if served and d and p:
+        result = _served(q, table, strategy, cols, d, p, tokens, price)
+    from mlaplan.costs.pipeline import cuts
+
+    layers = cuts(s.model, strategy.pp)
+    return Explanation(
+        strategy,
+        layers[cut].layers if layers else (),
+        memory_of(q, table, cols),
+        reasons(q, row, include_service=served),
+        d,
+        p,
+        result,
+    )
+
+
+def memory_of(q: Question, table: Table, cols: Columns) -> Memory:
+    """Memory of a one-row table from its capacity columns."""
+    items = {"weight_bytes": float(cols["weight_bytes"][0])}
+    for name, column in capacity.other_items(q.setting, table, q.budget).items():
+        items[name] = float(np.ravel(column)[0])
+    per_token = float(cols["kv_bytes_per_token"][0])
+    held = int(np.ravel(capacity.sequence_tokens(table, q.budget.max_context))[0]) * int(table["batch"][0])
+    items["kv_bytes"] = held * per_token
+    return Memory(
+        items,
+        per_token,
+        max(int(cols["kv_tokens"][0]), 0),
+        capacity.usable_bytes(q.setting, q.budget),
+        float(q.setting.chip.memory.capacity),
+    )
+
+
+def reasons(q: Question, row: dict[str, Any], include_service: bool = True) -> list[tuple[str, str, str]]:
+    """Every rule that the one-row table breaks, with its words."""
+    cells = {name: np.ravel(column)[0] for name, column in row.items()}
+    out = []
+    for rule in all_rules():
+        if rule.stage == "service" and not include_service:
+            continue
+        if bool(np.any(rule.violated(q, cells))):
+            out.append((rule.code, rule.slug, rule.detail(q, cells)))
+    return out
+
+
+def _served(
+    q: Question, table: Table, st: Strategy, cols: Columns, d: Phase, p: Phase, tokens: Interval, price: float | None
+) -> Served:
+    """Bands of the served figures from those of the steps they are made of."""
+    one = {name: float(column[0]) for name, column in cols.items()}
+    e, work = q.setting.engine, q.workload
+    busy = one["prefill_share"]
+    balance = e.prefill_balance if st.dp > 1 else exactly(1.0)
+    # prefill time goes with 1 / balance
+    from_balance = band.Spread(1 - balance.value / balance.high, balance.value / balance.low - 1)
+    of_prefill = band.together(band.relative(p.step_s), from_balance)
+    of_decode = band.together(band.relative(d.step_s), _imbalance(q, table, work.mean_context, one["decode_s"]))
+    of_tokens = band.Spread(1 - tokens.value / tokens.high, tokens.value / tokens.low - 1)
+    per_token = band.together(band.scaled(of_decode, 1 - busy), band.scaled(of_prefill, busy), of_tokens)
+    front = e.front_end_s.value + e.front_end_per_token_s.value * work.isl
+    front_spread = band.together(band.of_interval(e.front_end_s), band.of_interval(e.front_end_per_token_s, work.isl))
+    ttft = band.together(band.scaled(of_prefill, max(one["ttft_s"] - front, 0.0)), front_spread).around(one["ttft_s"])
+    tpot = None if np.isnan(one["tpot_s"]) else band.scaled(per_token, one["tpot_s"]).around(one["tpot_s"])
+    cycle = tpot or band.scaled(of_prefill, one["ttft_s"]).around(one["ttft_s"])
+    tok = band.inverse(one["tok_s_chip"], cycle)
+    rate = band.inverse(one["requests_per_s"], cycle)
+    if work.rate is not None:
+        rate = Interval(rate.value, min(rate.low, rate.value), min(rate.high, work.rate))
+        tok = Interval(tok.value, tok.low, min(tok.high, work.rate * work.osl / st.devices))
+    cost = None
+    if price is not None and tok.value > 0:
+        cost = Interval(*(price / 3600.0 / x * 1e6 for x in (tok.value, tok.high, tok.low)))
+    user = band.inverse(one["tok_s_user"], tpot) if tpot else None
+    in_flight = one["sequences"] * st.dp * st.replicas
+    return Served(
+        ttft, tpot, tok, user, rate, cost, one["queue_s"], busy,
+        float(work.concurrency or in_flight), tokens,
+    )  # fmt: skip
+
+
+def _imbalance(q: Question, table: Table, context: int, step_s: float) -> band.Spread:
+    """Spread of a decode step by the unknown imbalance of experts, as fractions: the step at both its ends."""
+    known = q.setting.engine.imbalance
+    at = [
+        float(phases.decode(replace(q.setting, engine=q.setting.engine.with_imbalance(f)), table, context, q.budget,
+                            np.zeros(1))["decode_s"][0])
+        for f in (known.low, known.high)
+    ]  # fmt: skip
+    return band.Spread(max(1 - at[0] / step_s, 0.0), max(at[1] / step_s - 1, 0.0))

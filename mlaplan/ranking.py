@@ -1,0 +1,57 @@
+"""Order of plans: by an objective, the Pareto front, and the best row of each shape."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlaplan.costs.factor import Columns
+
+LIKENESS = 0.01  # scores closer than this are alike, and the simpler plan goes first
+
+
+def score(columns: Columns, objective: str, osl: int, chips: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Higher is better. throughput, pareto: tok/s/chip; latency: -(TTFT + (OSL - 1) TPOT); cost: tok/s per chip used."""
+    if objective == "latency":
+        tpot = np.nan_to_num(columns["tpot_s"])
+        return -(columns["ttft_s"] + (osl - 1) * tpot)
+    return columns["tok_s_chip"] + 0.0 * chips
+
+
+def best_of_each(group: NDArray[np.intp], value: NDArray[np.float64], tie: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Row numbers with the highest value of each group; equal values go to the lower tie."""
+    order = np.lexsort((tie, -value, group))
+    first = np.ones(len(order), dtype=bool)
+    first[1:] = group[order][1:] != group[order][:-1]
+    return order[first]
+
+
+def pareto(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Rows that no other row beats in both x and y (more is better), by falling x; of exact ties the first."""
+    order = np.lexsort((np.arange(len(x)), -y, -x))
+    best = np.maximum.accumulate(y[order])
+    rising = np.ones(len(order), dtype=bool)
+    rising[1:] = best[1:] > best[:-1]
+    return order[rising]
+
+
+def complexity(row: dict[str, int]) -> int:
+    """How many knobs a strategy turns: degrees above 1 count once, a partial expert split twice."""
+    knobs = ("pp", "dp", "dcp", "cp")
+    n = sum(row[k] > 1 for k in knobs) + (row["kv_layout"] == 1) + row["two_batch_overlap"]
+    width = row["tp"] * row["dp"]
+    return n + (2 if 1 < row["ep"] < width else 1 if row["ep"] > 1 else 0)
+
+
+def in_order(values: NDArray[np.float64], knobs: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Best first; among plans within `LIKENESS` of the best of their run, the simpler first."""
+    order = np.argsort(-values, kind="stable")
+    out: list[int] = []
+    rest = list(order)
+    while rest:
+        top = values[rest[0]]
+        near = [i for i in rest if values[i] >= top - LIKENESS * abs(top)]
+        near.sort(key=lambda i: (knobs[i], -values[i]))
+        out.append(near[0])
+        rest.remove(near[0])
+    return np.array(out, dtype=np.intp)
