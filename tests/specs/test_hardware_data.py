@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -27,7 +28,7 @@ def chip(name: str) -> Chip:
     return load_chip(str(HARDWARE / f"{name}.yaml"))
 
 
-def sourced(node: object, path: str = "") -> Iterator[tuple[str, BaseModel]]:
+def sourced(node: object, path: str = "") -> Iterator[tuple[str, Any]]:
     """Every figure and fit below a spec node, with its path."""
     if isinstance(node, SOURCED):
         yield path, node
@@ -193,6 +194,7 @@ def test_the_unit_is_the_chip_of_a_card_and_the_die_of_a_package() -> None:
     assert float(sc11.cores) == 8  # a card has 16
     assert sc11.scale_up.chips_per_node == 4 * 2  # four cards
     assert float(die.memory.capacity) == 64 * GIB  # a package has 128
+    assert "ascend-910c" not in die.names  # the package, which must not resolve to half of itself
 
 
 def test_80_gb_is_more_than_80e9_bytes() -> None:
@@ -251,7 +253,7 @@ def test_sc11_sustains_800_mhz_on_compute_only() -> None:
         1092e9, rel=1e-3
     )  # the card's "over 1.1 TB/s" is rounded up
     for dtype, burst in {"int8": 256, "fp8": 256, "bf16": 128, "fp16": 128, "tf32": 64, "fp32": 16}.items():
-        assert float(c.peak[dtype]) == pytest.approx(0.8 * burst * T, rel=1e-12)  # type: ignore[index]
+        assert float(c.peak[dtype]) == pytest.approx(0.8 * burst * T, rel=1e-12)
     assert float(c.memory.capacity) == 0x1E20000000
 
 

@@ -80,7 +80,7 @@ def test_dispatch_and_combine_of_128_tokens(
     for op, copy, published_us in (("dispatch", 7392, dispatch_us), ("combine", 14336, combine_us)):
         links = [
             link.collectives[op] for link in (c.scale_up, c.scale_out) if link and op in link.collectives
-        ]  # type: ignore[index]
+        ]
         fit = next(f for f in links if ranks in f.ranks)
         assert collective_s(fit, ranks, 128 * 8 * copy) * 1e6 == pytest.approx(published_us, rel=rel)
 
