@@ -27,7 +27,7 @@ UNITS: dict[str, dict[str, float]] = {
         f"{p}{u}": f for p, f in ({"": 1.0} | DECIMAL).items() for u in ("FLOPS", "FLOP/s", "OPS", "OP/s")
     },
     "s": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0},
-    "hz": {"Hz": 1.0} | {f"{p}Hz": DECIMAL[p] for p in "kMG"},
+    "hz": {"Hz": 1.0} | {f"{p}Hz": f for p, f in DECIMAL.items()},
     "w": {"W": 1.0, "kW": 1e3},
     "usd/h": {"": 1.0, "USD/h": 1.0, "usd/h": 1.0, "$/h": 1.0, "USD/hour": 1.0, "$/hour": 1.0, "$/hr": 1.0},
     "count": {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12},
@@ -266,4 +266,4 @@ def _three(value: float) -> str:
         return f"{value:.0f}" if magnitude >= 999.5 or abs(value - round(value)) < 0.05 else f"{value:.1f}"
     if magnitude >= 9.995:
         return f"{value:.1f}"
-    return f"{value:.2f}" if magnitude >= 0.01 else f"{value:.3g}"
+    return f"{value:.2f}" if magnitude >= 0.9995 else f"{value:.3g}"

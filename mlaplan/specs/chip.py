@@ -31,6 +31,7 @@ from mlaplan.specs.figure import (
     Quantity,
     Spec,
     Text,
+    contradiction,
     kind_of,
     told,
 )
@@ -162,7 +163,7 @@ class Link(Spec):
     bandwidth: Figure[Bandwidth]
     links: Count | None = Field(default=None, description="mesh: peers a chip has a link of its own to")
     ring_order: tuple[CountOrZero, ...] | None = None
-    chords: tuple[Annotated[tuple[CountOrZero, ...], Field(min_length=2, max_length=2)], ...] | None = None
+    chords: tuple[tuple[CountOrZero, CountOrZero], ...] | None = None
     latency: Figure[Duration] | None = None
     efficiency: Figure[Fraction] | None = None
     collectives: dict[CollectiveOp, CollectiveFit] = Field(default_factory=dict)
@@ -274,7 +275,7 @@ class Chip(Spec):
     @model_validator(mode="after")
     def _parts_agree(self) -> Chip:
         if found := list(self.contradictions(self.model_dump(by_alias=True, exclude_unset=True))):
-            raise told("; ".join(message for _, message, *_ in found))
+            raise contradiction(found)
         return self
 
     @staticmethod
@@ -290,7 +291,7 @@ def _link_contradictions(key: str, link: dict[str, Any]) -> Iterator[Contradicti
     if key == "scale_up" and size is None:
         yield (key,), "missing key 'chips_per_node' in scale_up", "a whole number", ()
     if key == "scale_out" and size is not None:
-        yield (key, "chips_per_node"), "chips_per_node belongs to scale_up", "no such key in scale_out", ()
+        yield (key, "chips_per_node"), "this key belongs to scale_up", "no such key in scale_out", ()
     if not isinstance(size, int) or size < 1:
         return
     if isinstance(group, int) and group > 0 and size % group:
@@ -303,7 +304,7 @@ def _link_contradictions(key: str, link: dict[str, Any]) -> Iterator[Contradicti
     ):
         yield (
             (key, "ring_order"),
-            "ring_order does not name each chip once",
+            "does not name each chip once",
             f"the numbers 0 to {size - 1}",
             (),
         )

@@ -176,6 +176,12 @@ def told(message: str, expected: str | None = None, hint: str | None = None) -> 
     return PydanticCustomError("told", "{message}", context)
 
 
+def contradiction(found: list[Contradiction]) -> PydanticCustomError:
+    """The error of data whose parts do not fit each other; files are told each part by `validate` instead."""
+    message = "; ".join(f"{'.'.join(map(str, path))}: {text}" for path, text, *_ in found)
+    return PydanticCustomError("contradiction", "{message}", {"message": message})
+
+
 def kind_of(raw: Any) -> str:
     if raw is None:
         return "an empty value"

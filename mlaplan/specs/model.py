@@ -17,7 +17,7 @@ from mlaplan.specs.figure import (
     Parameters,
     Spec,
     Text,
-    told,
+    contradiction,
 )
 
 WeightDtype = Literal["fp32", "fp16", "bf16", "fp8", "int8", "fp4", "int4"]
@@ -174,7 +174,7 @@ class Model(Spec):
     @model_validator(mode="after")
     def _names_exist(self) -> Model:
         if found := list(self.contradictions(self.model_dump(by_alias=True))):
-            raise told("; ".join(message for _, message, *_ in found))
+            raise contradiction(found)
         return self
 
     @staticmethod
@@ -193,31 +193,26 @@ class Model(Spec):
 def _unknown_kinds(data: dict[str, Any]) -> Iterator[Contradiction]:
     for part in ("attention", "ffn"):
         names = [str(name) for name in _mapping(data.get(part))]
-        used: set[Any] = set()
-        runs = data.get("layers")
-        for i, run in enumerate(runs if isinstance(runs, list | tuple) else []):
-            listed = _mapping(run).get(part)
-            for j, name in enumerate(listed if isinstance(listed, list | tuple) else []):
-                used.add(name)
-                if isinstance(name, str) and name not in names:
-                    yield (
-                        ("layers", i, part, j),
-                        f"no {part} kind is named '{name}'",
-                        _one_of(names),
-                        tuple(names),
-                    )
-        mtp_name = _mapping(data.get("mtp")).get(part)
-        used.add(mtp_name)
-        if isinstance(mtp_name, str) and mtp_name not in names:
-            yield ("mtp", part), f"no {part} kind is named '{mtp_name}'", _one_of(names), tuple(names)
-        for name in names:
-            if name not in used and isinstance(runs, list | tuple):
-                yield (
-                    (part, name),
-                    f"the {part} kind '{name}' is used by no layer",
-                    "a layer that names it",
-                    [],
-                )
+        uses = list(_uses(data, part))
+        unknown = [(path, name) for path, name in uses if name not in names]
+        for path, name in unknown:
+            yield path, f"no {part} kind is named '{name}'", _one_of(names), tuple(names)
+        if uses and not unknown:  # else the kind that no layer uses is the one that was misspelt
+            for name in names:
+                if name not in (used for _, used in uses):
+                    yield (part, name), "is used by no layer", "a layer that names it", ()
+
+
+def _uses(data: dict[str, Any], part: str) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Where a schedule names kinds of attention or of feed-forward networks."""
+    runs = data.get("layers")
+    for i, run in enumerate(runs if isinstance(runs, list | tuple) else []):
+        listed = _mapping(run).get(part)
+        for j, name in enumerate(listed if isinstance(listed, list | tuple) else []):
+            if isinstance(name, str):
+                yield ("layers", i, part, j), name
+    if isinstance(name := _mapping(data.get("mtp")).get(part), str):
+        yield ("mtp", part), name
 
 
 def _expert_counts(path: tuple[str | int, ...], ffn: dict[str, Any]) -> Iterator[Contradiction]:

@@ -69,7 +69,7 @@ class _Override:
         """The steps as a path into the data; every key must be one that the spec knows."""
         path: Loc = ()
         for step in self.steps:
-            around = self.get(path)
+            around = self.document.get(path)
             if isinstance(around, list):
                 path = (*path, self.index(path, around, step))
                 continue
@@ -104,7 +104,7 @@ class _Override:
         """Multiplies a figure with its bounds, a bare quantity, or a list of quantities."""
         if not math.isfinite(factor) or factor <= 0:
             raise self.error(f"the factor {factor:g} is not above zero", "a factor such as x0.5")
-        old = self.get(path)
+        old = self.document.get(path)
         if old is None:
             raise self.error(f"{dotted(path)} has no value to multiply", "a value with its unit")
         if figure_of(here) is not None and isinstance(old, dict):
@@ -138,17 +138,6 @@ class _Override:
                 f"the value '{self.value_text}' cannot be read", "a value as it would stand in YAML"
             ) from None
 
-    def get(self, path: Loc) -> Any:
-        here = self.document.data
-        for step in path:
-            if isinstance(here, dict):
-                here = here.get(str(step))
-            elif isinstance(here, list) and isinstance(step, int):
-                here = here[step]
-            else:
-                return None
-        return here
-
     def put(self, path: Loc, value: Any) -> None:
         here = self.document.data
         for step in path[:-1]:
@@ -161,7 +150,7 @@ class _Override:
 
     def _fill_in_fit(self, path: Loc) -> None:
         """Changing one number of a fit the chip does not have starts from the default of its class."""
-        if len(path) < 4 or path[0] != "efficiency" or self.get(path[:3]) is not None:
+        if len(path) < 4 or path[0] != "efficiency" or self.document.get(path[:3]) is not None:
             return
         from mlaplan.specs.defaults import default_kernel
 
@@ -170,10 +159,10 @@ class _Override:
 
     def _note_fit(self, path: Loc) -> None:
         """A fit with one number changed is no longer what its source says."""
-        fit = self.get(path[:-1])
+        fit = self.document.get(path[:-1])
         name = path[-1]
         if isinstance(fit, list):  # one entry of a column
-            name, fit = path[-2], self.get(path[:-2])
+            name, fit = path[-2], self.document.get(path[:-2])
         if name in _FIT_KEYS and isinstance(fit, dict) and "source" in fit and "residual" in fit:
             fit["source"] = f"{name} set on the command line; the rest: {fit['source']}"
             fit["confidence"] = "assumed"

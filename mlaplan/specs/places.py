@@ -37,11 +37,13 @@ def field_type(spec: Any, path: Loc) -> Any:
     return here
 
 
-def keys_at(spec: Any, path: Loc) -> list[str]:
-    """Keys a mapping at `path` may have; empty where any key may stand or no mapping does."""
+def keys_at(spec: Any, path: Loc, kind: Any = None) -> list[str]:
+    """Keys a mapping at `path` may have, in a union those of one `kind`; empty where any key may stand."""
     keys: dict[str, None] = {}
     for part in alternatives(field_type(spec, path)):
         if is_model(part):
+            if kind is not None and "kind" in part.model_fields and kind not in choices_at(part, ("kind",)):
+                continue
             keys |= {field.alias or name: None for name, field in part.model_fields.items()}
         elif typing.get_origin(part) is dict:
             keys |= dict.fromkeys(literals(typing.get_args(part)[0]))
@@ -140,11 +142,17 @@ def describe(here: Any) -> str | None:
         return f"{{value: {example}, source: ..., confidence: ...}}"
     if choices := literals(here):
         return f"one of {', '.join(choices)}"
+    mappings = [part for part in alternatives(here) if is_model(part)]
+    if len(mappings) > 1:
+        kinds = [kind for part in mappings for kind in choices_at(part, ("kind",))]
+        return f"a mapping of kind {' or '.join(kinds)}"
     words: list[str] = []
     for part in alternatives(here):
         origin = typing.get_origin(part) or part
         if is_model(part):
             word = f"a mapping with {', '.join(keys_at(part, ()))}"
+        elif origin is tuple and ... not in typing.get_args(part):
+            word = f"a list of {len(typing.get_args(part))}"
         else:
             word = {dict: "a mapping", tuple: "a list", int: "a whole number", bool: "true or false"}.get(
                 origin, {str: "a text", float: "a number"}.get(origin, "")

@@ -57,6 +57,18 @@ class Document:
         line, col = self.mark(path, at_key=at_key)
         return Problem(self.file, line, col, message, expected, hint, severity)
 
+    def get(self, path: Path_) -> Any:
+        """The value at `path`, or None where there is none."""
+        here = self.data
+        for step in path:
+            if isinstance(here, dict):
+                here = here.get(step)
+            elif isinstance(here, list) and isinstance(step, int) and step < len(here):
+                here = here[step]
+            else:
+                return None
+        return here
+
     def mark(self, path: Path_, *, at_key: bool = False) -> Mark:
         if at_key and path in self.keys:
             return self.keys[path]
@@ -105,6 +117,8 @@ def parse(raw: bytes | str, file: str) -> Document:
     document = Document(file, None)
     _Builder(document).build(root)
     if not isinstance(document.data, dict):
+        if document.data is None:
+            raise _error(file, (1, 1), "the file is empty", "a mapping of keys to values")
         kind = "a list" if isinstance(document.data, list) else "a single value"
         raise _error(file, root.mark, f"the document is {kind}", "a mapping of keys to values")
     return document
@@ -159,7 +173,7 @@ class _Builder:
         self.count += 1
         if self.count > MAX_NODES:
             raise _error(
-                file, node.mark, f"the document expands to more than {MAX_NODES} values", "a small spec"
+                file, None, f"expands to more than {MAX_NODES} values", "a spec without nested aliases"
             )
         if depth > MAX_DEPTH:
             raise _error(

@@ -12,6 +12,7 @@ from mlaplan.specs.figure import kind_of
 from mlaplan.specs.places import Loc, choices_at, describe, dotted, field_type, keys_at, without_union_tags
 from mlaplan.specs.source import Document
 
+MOST_KEYS = 16  # known keys are listed beside a suggestion only up to this many
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -30,7 +31,9 @@ def problems_of(spec: type[BaseModel], document: Document, error: ValidationErro
     missing: list[tuple[Loc, Problem]] = []
     for detail in error.errors(include_url=False):
         loc = without_union_tags(spec, detail["loc"])
-        if detail["type"] == "missing":
+        if detail["type"] == "contradiction":
+            continue  # told part by part below
+        if detail["type"] == "missing" and isinstance(loc[-1], str):
             missing.append((loc, _missing(spec, document, loc)))
             continue
         problem = _told(spec, document, loc, detail)
@@ -48,20 +51,13 @@ def _contradictions(spec: type[BaseModel], document: Document) -> list[tuple[Loc
     contradictions = getattr(spec, "contradictions", None)
     if contradictions is None or not isinstance(document.data, dict):
         return []
-    return [
-        (path, document.problem(path, message, expected=expected, hint=_hint(document, path, names)))
-        for path, message, expected, names in contradictions(document.data)
-    ]
-
-
-def _hint(document: Document, path: Loc, names: tuple[str, ...]) -> str | None:
-    value: Any = document.data
-    for step in path:
-        try:
-            value = value[step]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return did_you_mean(value, names) if isinstance(value, str) else None
+    found: list[tuple[Loc, Problem]] = []
+    for path, message, expected, names in contradictions(document.data):
+        value = document.get(path)
+        hint = did_you_mean(value, names) if isinstance(value, str) else None
+        told = message if message.startswith("missing key") else f"{dotted(path)}: {message}"
+        found.append((path, document.problem(path, told, expected=expected, hint=hint)))
+    return found
 
 
 def _missing(spec: type[BaseModel], document: Document, loc: Loc) -> Problem:
@@ -73,64 +69,58 @@ def _missing(spec: type[BaseModel], document: Document, loc: Loc) -> Problem:
 
 def _told(spec: type[BaseModel], document: Document, loc: Loc, detail: ErrorDetails) -> Problem:
     kind, context, raw = detail["type"], detail.get("ctx", {}), detail["input"]
-    name = dotted(loc) or "the document"
     if kind == "extra_forbidden":
         return _unknown_key(spec, document, loc)
     if loc and loc[-1] == "[key]":
         return _unknown_key(spec, document, loc[:-1])
-    if kind == "told":
-        expected, hint = context["expected"] or None, context["hint"] or None
-        return document.problem(loc, f"{name}: {context['message']}", expected=expected, hint=hint)
-    if kind in ("literal_error", "union_tag_invalid"):
-        choices = choices_at(spec, loc) or []
-        hint = did_you_mean(raw, choices) if isinstance(raw, str) else None
-        if kind == "union_tag_invalid":
-            loc, raw = (*loc, "kind"), context.get("tag")
-            choices = choices_at(spec, loc) or []
-            hint = did_you_mean(str(raw), choices)
-            raw = str(raw).strip("'") if raw is not None else raw
-        message = f"{dotted(loc)}: {kind_of(raw)} is not known here"
-        return document.problem(loc, message, expected=f"one of {', '.join(choices)}", hint=hint)
     if kind == "union_tag_not_found":
-        choices = choices_at(spec, (*loc, "kind")) or []
-        return document.problem(loc, f"missing key 'kind' in {name}", expected=f"one of {', '.join(choices)}")
-    if kind == "string_pattern_mismatch":
-        message = f"{name}: '{raw}' is not a plain name"
-        return document.problem(loc, message, expected="lower-case letters, digits, '-', '_' and '.'")
-    return document.problem(
-        loc, f"{name}: {_complaint(kind, raw)}", expected=_wanted(spec, loc, kind, context)
-    )
+        choices = choices_at(spec, (*loc, "kind"))
+        if not isinstance(raw, dict):
+            expected = f"a mapping of kind {' or '.join(choices)}"
+            return document.problem(loc, f"{dotted(loc)}: got {kind_of(raw)}", expected=expected)
+        message = f"missing key 'kind' in {dotted(loc)}"
+        return document.problem(loc, message, expected=f"one of {', '.join(choices)}")
+    if kind == "union_tag_invalid":
+        kind, loc, raw = "literal_error", (*loc, "kind"), raw["kind"]
+    if kind == "missing":  # an entry of a list of fixed length
+        kind, loc = "too_short", loc[:-1]
+    message, hint = f"got {kind_of(raw)}", None
+    expected = _wanted(spec, loc, kind, context)
+    if kind == "told":
+        message, expected, hint = context["message"], context["expected"] or None, context["hint"] or None
+    elif kind == "literal_error":
+        choices = choices_at(spec, loc)
+        message, expected = f"{kind_of(raw)} is not known here", f"one of {', '.join(choices)}"
+        hint = did_you_mean(raw, choices) if isinstance(raw, str) else None
+    elif kind == "string_pattern_mismatch":
+        message, expected = f"'{raw}' is not a plain name", "lower-case letters, digits, '-', '_' and '.'"
+    elif kind in ("too_short", "too_long", "string_too_short"):
+        message = f"has {len(raw)} {'entry' if len(raw) == 1 else 'entries'}" if len(raw) else "is empty"
+    elif isinstance(raw, str) and raw.isdigit() and kind.startswith("int_"):
+        hint = "write it without quotes"
+    return document.problem(loc, f"{dotted(loc) or 'the document'}: {message}", expected=expected, hint=hint)
 
 
-def _complaint(kind: str, raw: Any) -> str:
-    if kind in ("too_short", "too_long", "string_too_short") and raw is not None:
-        if not raw:
-            return "is empty"
-        return f"has {len(raw)} {'entry' if len(raw) == 1 else 'entries'}"
-    if isinstance(raw, dict | list) or raw is None or isinstance(raw, bool):
-        return f"{kind_of(raw)} does not belong here"
-    return f"{kind_of(raw)} does not belong here" if isinstance(raw, str) else f"{raw} is not allowed"
-
-
-def _wanted(spec: type[BaseModel], loc: Loc, kind: str, context: dict[str, Any]) -> str:
+def _wanted(spec: type[BaseModel], loc: Loc, kind: str, context: dict[str, Any]) -> str | None:
     if kind == "greater_than_equal":
         return f"a whole number of at least {context['ge']}"
     if kind == "less_than_equal":
         return f"a whole number of at most {context['le']}"
-    if kind == "too_short" and context.get("min_length") == context.get(
-        "max_length", context.get("min_length")
-    ):
-        return f"at least {context['min_length']}"
-    return describe(field_type(spec, loc)) or "another kind of value"
+    if kind == "too_short" and context.get("min_length") == 1:
+        return "at least one entry"
+    return describe(field_type(spec, loc))
 
 
 def _unknown_key(spec: type[BaseModel], document: Document, loc: Loc) -> Problem:
-    known = keys_at(spec, loc[:-1])
+    around = document.get(loc[:-1])
+    known = keys_at(spec, loc[:-1], around.get("kind") if isinstance(around, dict) else None)
+    hint = did_you_mean(str(loc[-1]), known)
+    listed = known and (hint is None or len(known) <= MOST_KEYS)
     inside = f" in {dotted(loc[:-1])}" if loc[:-1] else ""
     return document.problem(
         loc,
         f"unknown key '{loc[-1]}'{inside}",
-        expected=f"one of {', '.join(known)}" if known and len(known) <= 24 else None,
-        hint=did_you_mean(str(loc[-1]), known),
+        expected=f"one of {', '.join(known)}" if listed else None,
+        hint=hint,
         at_key=True,
     )

@@ -34,7 +34,7 @@ _PHRASES = (
     ("expected ',' or '}'", "a mapping opened with '{' is not closed", "'}'"),
     ("unexpected end of stream", "a quoted text is not closed", "a closing quote"),
     ("unknown escape character", "an unknown escape after '\\' in a quoted text", "'\\\\', or single quotes"),
-    ("did not find expected key", "this line does not line up with the keys above", "the same indent"),
+    ("did not find expected key", "this line does not line up with the lines above", "the same indent"),
     (
         "did not find expected '-' indicator",
         "this line does not line up with the list above",
@@ -71,6 +71,10 @@ def _told(error: yaml.MarkedYAMLError, text: str, file: str) -> Problem:
         return Problem(file, line, lines[line - 1].index("\t") + 1, "a tab is used as indent", "spaces")
     for phrase, message, expected in _PHRASES:
         if phrase in raw:
+            if (
+                "not closed" in message and error.context_mark
+            ):  # where it was opened says more than where text ends
+                line, col = error.context_mark.line + 1, error.context_mark.column + 1
             return Problem(file, line, col, f"not valid YAML: {message}", expected)
     return Problem(file, line, col, f"not valid YAML: {raw}")
 
@@ -79,13 +83,13 @@ class _Composer:
     def __init__(self, file: str) -> None:
         self.file = file
         self.anchors: dict[str, Node] = {}
-        self.open_anchors: list[str | None] = []
 
     def compose(self, text: str) -> Node:
         root: Node | None = None
         stack: list[tuple[str, list[Any], Mark, str | None]] = []  # kind, children, mark, anchor
         documents = 0
-        for event in yaml.parse(text, Loader=_LOADER):
+        events: Any = yaml.parse(text, Loader=_LOADER)
+        for event in events:
             mark = (event.start_mark.line + 1, event.start_mark.column + 1)
             node: Node | None = None
             if isinstance(event, yaml.DocumentStartEvent):
@@ -108,7 +112,7 @@ class _Composer:
                 self._refuse_tag(event, mark)
                 node = self._named(Node("scalar", self._scalar(event, mark), mark), event.anchor)
             elif isinstance(event, yaml.AliasEvent):
-                node = self._alias(event.anchor, mark, stack)
+                node = self._alias(str(event.anchor), mark, stack)
             if node is not None:
                 if stack:
                     stack[-1][1].append(node)
