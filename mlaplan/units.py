@@ -217,12 +217,7 @@ def format_count(value: float) -> str:
 
 def format_percent(value: float) -> str:
     """0.8 -> '80 %', 0.055 -> '5.5 %'."""
-    percent = value * 100
-    return (
-        f"{percent:.0f} %"
-        if abs(percent) >= 9.95 or abs(percent - round(percent)) < 1e-9
-        else f"{percent:.1f} %"
-    )
+    return f"{value * 100:.3g} %"
 
 
 def format_rate(value: float) -> str:

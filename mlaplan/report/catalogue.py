@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from mlaplan.specs.chip import Chip
     from mlaplan.specs.model import Model
 
-TITLE_WIDTH = 27
+TITLE_WIDTH = 21
 CHIP_HEADER = ("name", "title", "memory", "bandwidth", "dense FLOPS", "")
-MODEL_HEADER = ("name", "title", "attention", "layers", "total", "active", "KV/token", "")
+MODEL_HEADER = ("name", "title", "kind", "layers", "total", "active", "KV/token", "")
 
 
 def chip_row(chip: Chip) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def columns(what: str, rows: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...],
     return MODEL_HEADER, [
         (
             row["name"],
-            _cut(row["title"], 20),
+            _cut(row["title"], 18),
             row["attention"],
             str(row["layers"]),
             units.format_count(row["params_total"]),

@@ -14,9 +14,10 @@ from mlaplan.specs.figure import Figure, Spec
 from mlaplan.specs.places import child_type, figure_of, quantity_of
 
 SCHEMA = "mlaplan.chip/1"
-FIGURE_HEADER = ("figure", "value", "range", "confidence", "source")
-COLLECTIVE_HEADER = ("collective", "ranks", "alpha", "bandwidth", "error", "confidence", "source")
-KERNEL_HEADER = ("kernel", "compute", "memory", "floor", "norm", "error", "confidence", "source")
+LINKS = ("scale_up", "scale_out")
+FIGURE_HEADER = ("figure", "value", "range", "basis", "source")
+COLLECTIVE_HEADER = ("collective", "ranks", "alpha", "bandwidth", "error", "basis", "source")
+KERNEL_HEADER = ("kernel", "compute", "memory", "floor", "norm", "error", "basis", "source")
 KEY_SUFFIX = {
     "bytes": "_bytes",
     "bytes/s": "_bytes_per_s",
@@ -34,6 +35,8 @@ def data(chip: Chip) -> dict[str, Any]:
     found["efficiency"] = {
         op: {dtype: _plain(fit) for dtype, fit in fits.items()} for op, fits in kernels(chip).items()
     }
+    if found["scale_out"] is not None:
+        del found["scale_out"]["chips_per_node"]  # a property of scale_up alone
     return found
 
 
@@ -91,54 +94,75 @@ class _Sources:
 
 
 def text(chip: Chip) -> str:
-    """Every figure with value, range, confidence and source; the first column is the path `--set` takes."""
+    """Every figure with value, range, basis and source; the first column is the path that `--set` takes."""
     sources = _Sources()
-    head = [
-        f"{chip.title} ({chip.name})",
-        f"{chip.vendor}; one chip is one {chip.unit}; efficiency class {chip.efficiency_class}",
-        f"file: {chip.origin}",
-    ]
-    if chip.names:
-        head.append(wrapped(", ".join(chip.names), label="also: "))
-    head += ["", *(wrapped(note, label="- ") for note in chip.notes)]
-    parts = ["\n".join(head).rstrip()]
+    parts = ["\n".join(_head(chip))]
+    if chip.notes:
+        parts.append("\n".join(wrapped(note, label="- ") for note in chip.notes))
     parts.append(aligned(list(_rows(chip, "", sources)), header=FIGURE_HEADER))
-    if collectives := [
-        row for link in ("scale_up", "scale_out") for row in _collectives(chip, link, sources)
-    ]:
+    if collectives := [row for link in LINKS for row in _collectives(chip, link, sources)]:
         title = "Collectives: time = alpha + volume / bandwidth\n"
         parts.append(title + aligned(collectives, header=COLLECTIVE_HEADER))
-    parts.append(
-        "Kernels: share of the peak and of the memory bandwidth that is reached\n"
-        + aligned(list(_kernels(chip, sources)), header=KERNEL_HEADER)
-    )
+    title = "Kernels: share of the peak and of the memory bandwidth that is reached\n"
+    parts.append(title + aligned(list(_kernels(chip, sources)), header=KERNEL_HEADER))
     parts.append("\n".join(["Sources", *sources.lines()]))
     return "\n\n".join(parts)
 
 
+def _head(chip: Chip) -> Iterator[str]:
+    """What is not a figure, one line each."""
+    yield f"{chip.title} ({chip.name})"
+    yield f"file: {chip.origin}"
+    facts = {
+        "vendor": f"{chip.vendor}; one chip is one {chip.unit}; efficiency class {chip.efficiency_class}",
+        "also called": ", ".join(chip.names),
+        "memory": chip.memory.type,
+        "on chip": ", ".join(f"{level.name} (per {level.scope})" for level in chip.on_chip),
+        "DMA": _dma(chip),
+        "padding": ", ".join(f"{name} {size}" for name, size in chip.padding.model_dump().items()),
+        "scale-up": _link(chip.scale_up, f", {chip.scale_up.chips_per_node} chips a node"),
+        "scale-out": _link(chip.scale_out, "") if chip.scale_out else "none",
+        "host link": chip.host_link.name if chip.host_link else "",
+    }
+    for label, fact in facts.items():
+        if fact:
+            yield wrapped(fact, label=f"{label}: ")
+
+
+def _dma(chip: Chip) -> str:
+    if chip.dma is None:
+        return ""
+    when = "beside compute" if chip.dma.beside_compute else "not beside compute"
+    return f"{', '.join(chip.dma.engines)}; {when}"
+
+
+def _link(link: Link, size: str) -> str:
+    words = f"{link.name}: {link.topology.replace('_', ' ')}{size}"
+    if link.group:
+        words += f", full mesh of {link.group}"
+    if link.links:
+        words += f", {link.links} links a chip"
+    if link.chords:
+        words += f", chords {' '.join(f'{a}-{b}' for a, b in link.chords)}"
+    if link.unsupported:
+        words += f"; no {', '.join(link.unsupported)}"
+    return words + (f"; {link.note}" if link.note else "")
+
+
 def _rows(value: Any, path: str, sources: _Sources) -> Iterator[tuple[str, ...]]:
-    """One row per figure or plain fact below `path`."""
+    """One row per figure below `path`."""
     if isinstance(value, Figure):
         yield _figure_row(value, path, sources)
-    elif isinstance(value, Link):
-        for name in type(value).model_fields:
-            if name not in ("collectives", "note"):
-                yield from _rows(getattr(value, name), f"{path}.{name}", sources)
     elif isinstance(value, Spec):
         for name in type(value).model_fields:
-            if path or name not in _IN_HEAD:
+            if name != "collectives" and (path or name != "efficiency"):
                 yield from _rows(getattr(value, name), f"{path}.{name}".lstrip("."), sources)
     elif isinstance(value, dict):
         for key, item in value.items():
             yield from _rows(item, f"{path}.{key}", sources)
-    elif isinstance(value, tuple) and value and isinstance(value[0], Spec):
+    elif isinstance(value, tuple):
         for item in value:
             yield from _rows(item, f"{path}.{getattr(item, 'name', '')}", sources)
-    elif value is not None and value != () and not path.endswith(".name"):
-        yield path, _fact(value), "", "", ""
-
-
-_IN_HEAD = ("kind", "name", "title", "vendor", "unit", "efficiency_class", "notes", "names", "efficiency")
 
 
 def _figure_row(figure: Figure[Any], path: str, sources: _Sources) -> tuple[str, ...]:
@@ -146,19 +170,13 @@ def _figure_row(figure: Figure[Any], path: str, sources: _Sources) -> tuple[str,
     low, value, high = figure.bounds
     spread = ""
     if low < high:
-        spread = f"{units.format_quantity(low, dimension)} .. {units.format_quantity(high, dimension)}"
+        ends = [units.format_quantity(end, dimension).split(" ") for end in (low, high)]
+        same = ends[0][1:] == ends[1][1:]
+        spread = f"{ends[0][0] if same else ' '.join(ends[0])}..{' '.join(ends[1])}"
     elif dimension == "bytes":
         spread = units.format_bytes(value, binary=True)
     mark = sources.mark(figure.source, figure.note)
     return path, units.format_quantity(value, dimension), spread, figure.confidence, mark
-
-
-def _fact(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, tuple):
-        return " ".join("-".join(map(str, item)) if isinstance(item, tuple) else str(item) for item in value)
-    return str(value)
 
 
 def _collectives(chip: Chip, name: str, sources: _Sources) -> Iterator[tuple[str, ...]]:
@@ -174,7 +192,11 @@ def _collectives(chip: Chip, name: str, sources: _Sources) -> Iterator[tuple[str
 def _kernels(chip: Chip, sources: _Sources) -> Iterator[tuple[str, ...]]:
     for op, fits in kernels(chip).items():
         for dtype, fit in fits.items():
-            yield (f"{op} {dtype}", *_kernel_cells(fit), fit.confidence, sources.mark(fit.source, fit.note))
+            # one line for all defaults of a class that have the same source
+            source = (
+                fit.source.replace(f" {op} {dtype};", ";") if fit.source.startswith("class ") else fit.source
+            )
+            yield (f"{op} {dtype}", *_kernel_cells(fit), fit.confidence, sources.mark(source, fit.note))
 
 
 def _kernel_cells(fit: KernelFit) -> tuple[str, ...]:

@@ -11,14 +11,15 @@ WIDTH = 80
 
 
 def aligned(rows: Sequence[Sequence[str]], *, header: Sequence[str] | None = None, indent: int = 0) -> str:
-    """Columns as wide as their widest cell, two spaces apart; numbers are not moved to the right."""
+    """Columns as wide as their widest cell, two spaces apart, or one where the lines would be too long."""
     lines = [list(header), *map(list, rows)] if header else [list(row) for row in rows]
     if not lines:
         return ""
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     margin = " " * indent
+    gap = "  " if indent + sum(widths) + 2 * (len(widths) - 1) <= WIDTH else " "
     return "\n".join(
-        margin + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        margin + gap.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
 

@@ -14,6 +14,8 @@ from mlaplan.specs.validate import build
 
 DEFAULTS = Path(__file__).with_name("defaults.yaml")
 FALLBACK = "generic"
+MATRIX_OPS = ("gemm", "bmm", "grouped_gemm", "lm_head")
+WEIGHT_ONLY = ("int4", "fp4")
 
 
 class Defaults(RootModel[dict[EfficiencyClass, dict[KernelOp, dict[KernelDtype, KernelFit]]]]):
@@ -46,5 +48,12 @@ def kernels(chip: Chip) -> dict[str, dict[str, KernelFit]]:
     for level in levels:
         for op, fits in level.items():
             for dtype in fits:
-                found.setdefault(op, {}).setdefault(dtype, chip.kernel(op, dtype))
+                if dtype in chip.efficiency.get(op, {}) or _runs(chip, op, dtype):
+                    found.setdefault(op, {}).setdefault(dtype, chip.kernel(op, dtype))
     return found
+
+
+def _runs(chip: Chip, op: str, dtype: str) -> bool:
+    """Whether the chip multiplies in this dtype; a cache may be narrower, and weights as well."""
+    narrow = dtype in WEIGHT_ONLY or (op not in MATRIX_OPS and dtype not in ("bf16", "fp16"))
+    return narrow or dtype.removesuffix("_block") in chip.peak

@@ -76,16 +76,16 @@ def _told(spec: type[BaseModel], document: Document, loc: Loc, detail: ErrorDeta
     if kind == "union_tag_not_found":
         choices = choices_at(spec, (*loc, "kind"))
         if not isinstance(raw, dict):
-            expected = f"a mapping of kind {' or '.join(choices)}"
-            return document.problem(loc, f"{dotted(loc)}: got {kind_of(raw)}", expected=expected)
+            wanted = f"a mapping of kind {' or '.join(choices)}"
+            return document.problem(loc, f"{dotted(loc)}: got {kind_of(raw)}", expected=wanted)
         message = f"missing key 'kind' in {dotted(loc)}"
         return document.problem(loc, message, expected=f"one of {', '.join(choices)}")
     if kind == "union_tag_invalid":
         kind, loc, raw = "literal_error", (*loc, "kind"), raw["kind"]
     if kind == "missing":  # an entry of a list of fixed length
         kind, loc = "too_short", loc[:-1]
-    message, hint = f"got {kind_of(raw)}", None
-    expected = _wanted(spec, loc, kind, context)
+    hint: str | None = None
+    message, expected = f"got {kind_of(raw)}", _wanted(spec, loc, kind, context)
     if kind == "told":
         message, expected, hint = context["message"], context["expected"] or None, context["hint"] or None
     elif kind == "literal_error":
