@@ -14,17 +14,21 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One collective of `ranks` ranks.
+    """One collective of `senders` ranks, or one message.
 
-    buffer_bytes is S of the alpha-beta formulas, sent_bytes what a rank sends on average: (n-1)/n S for a
-    gather, a scatter or an exchange, 2 (n-1)/n S for an all-reduce.
+    buffer_bytes is S of the alpha-beta formulas, total_bytes all that was sent by all ranks.
     """
 
     operation: str
     name: str
-    ranks: int
+    senders: int
     buffer_bytes: float
-    sent_bytes: float
+    total_bytes: float
+
+    @property
+    def sent_bytes(self) -> float:
+        """By one rank on average: (n-1)/n S, twice that for an all-reduce, S for a message."""
+        return self.total_bytes / self.senders
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +46,12 @@ class Ledger:
         self.written_elements[name] += written
 
     def sent_bytes(self, name: str | None = None) -> float:
-        """Bytes a rank sent, on average over the ranks, in all transfers or those called `name`."""
+        """Bytes a rank of the group sent, on average, in all transfers or those called `name`."""
         return sum(t.sent_bytes for t in self.transfers if name in (None, t.name))
+
+    def total_bytes(self, name: str | None = None) -> float:
+        """Bytes that all ranks of all groups sent together."""
+        return sum(t.total_bytes for t in self.transfers if name in (None, t.name))
 
 
 @dataclass(frozen=True, slots=True)

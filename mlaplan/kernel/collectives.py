@@ -63,7 +63,7 @@ def send(part: np.ndarray, name: str, element_bytes: float, ledger: Ledger | Non
     """One rank's array to one other rank."""
     if ledger is not None:
         size = part.size * element_bytes
-        ledger.transfers.append(Transfer("send", name, 2, size, size))
+        ledger.transfers.append(Transfer("send", name, 1, size, size))
     return part.copy()
 
 
@@ -104,5 +104,5 @@ def _record(
 ) -> None:
     if ledger is not None and ranks > 1:
         ledger.transfers.append(
-            Transfer(operation, name, ranks, buffer * element_bytes, sent / ranks * element_bytes)
+            Transfer(operation, name, ranks, buffer * element_bytes, sent * element_bytes)
         )

@@ -25,13 +25,10 @@ from mlaplan.kernel.block import Setting
 from mlaplan.kernel.collectives import all_gather, all_reduce, all_to_all, reduce_scatter
 from mlaplan.kernel.partial import Partial, log_sum, merge
 from mlaplan.kernel.shares import ShareError, assert_owned
-from mlaplan.kernel.tensor_parallel import head_share
-from mlaplan.kernel.traffic import Widths
+from mlaplan.kernel.tensor_parallel import assert_head_shares, head_share
+from mlaplan.kernel.traffic import ALL_TO_ALL, GATHER_SCATTER, Widths
 from mlaplan.kernel.visibility import step_positions
 from mlaplan.kernel.weights import Weights
-
-GATHER_SCATTER = "gather_scatter"
-ALL_TO_ALL = "all_to_all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +82,14 @@ def step(
 ) -> tuple[np.ndarray, list[ContextRank]]:
     """x [B, q_len, d], known to all ranks -> u [B, q_len, d], ranks with their share of the new rows."""
     widths = widths or Widths()
+    partial_sums, after = step_partial_sums(x, group, setting, exchange, widths)
+    return all_reduce(partial_sums, "o_proj", widths.activation, setting.how.ledger)[0], after
+
+
+def step_partial_sums(
+    x: np.ndarray, group: Sequence[ContextRank], setting: Setting, exchange: str, widths: Widths
+) -> tuple[list[np.ndarray], list[ContextRank]]:
+    """The step up to its last all-reduce, which also spans the other groups where tp > dcp."""
     ledger = setting.how.ledger
     assert_shares(group)
     at = [step_positions(length, x.shape[1]) for length in group[0].lengths]
@@ -108,7 +113,7 @@ def step(
         block.output(block.expand_output(o, rank.weights, setting), rank.weights, setting)
         for o, rank in zip(o_latent, group, strict=True)
     ]
-    return all_reduce(partial_sums, "o_proj", widths.activation, ledger)[0], group
+    return partial_sums, group
 
 
 def store_new_rows(
@@ -160,7 +165,7 @@ def merge_by_gather_and_scatter(
         lse = log_sum(np.exp(every - shift).sum(axis=0), shift)
         weight = np.exp(every[rank] - np.where(np.isneginf(lse), 0, lse))[..., None]
         rescaled.append(np.multiply(part.out, weight, out=np.zeros_like(part.out), where=weight > 0))
-    return reduce_scatter(rescaled, 2, "output_scatter", widths.activation, ledger)
+    return reduce_scatter(rescaled, 2, "output_scatter", widths.partial_output, ledger)
 
 
 def merge_by_all_to_all(partials: Sequence[Partial], widths: Widths, setting: Setting) -> list[np.ndarray]:
@@ -168,13 +173,14 @@ def merge_by_all_to_all(partials: Sequence[Partial], widths: Widths, setting: Se
     n, ledger = len(partials), setting.how.ledger
     out_blocks = [np.split(p.out, n, axis=2) for p in partials]
     lse_blocks = [np.split(p.lse, n, axis=2) for p in partials]
-    outs = all_to_all(out_blocks, "output_exchange", widths.activation, ledger)
+    outs = all_to_all(out_blocks, "output_exchange", widths.partial_output, ledger)
     lses = all_to_all(lse_blocks, "lse_exchange", widths.lse, ledger)
     return [merge(map(Partial, o, lse)).out for o, lse in zip(outs, lses, strict=True)]
 
 
 def assert_shares(group: Sequence[ContextRank]) -> None:
-    """Each rank has its tokens in memory of its own, and all tokens are somewhere once."""
+    """Each rank has its heads and its tokens in memory of its own, and all tokens are somewhere once."""
+    assert_head_shares([rank.weights for rank in group])
     for rank in group:
         for shard, length in zip(rank.shards, rank.lengths, strict=True):
             held = local_length(length, rank.rank, rank.ranks, rank.interleave)

@@ -10,11 +10,13 @@ The rope part must be counted once. `rope` says where it goes:
     "first"       k^R on rank 0 only
 Adding it on every rank is wrong by order one. RMSNorm is taken over the whole latent before the cut.
 
-    gather          q^C, q^R of all heads     B q n_h (d_h + d_h^R)
-    all-reduce      partial logits, fp32      q n_h T               grows with the context
-    core            every rank has all probabilities, and its columns of the output
-    reduce-scatter  o by heads after W^UV     B q n_h d_v
-    all-reduce      u, as in tensor parallelism
+Weights are cut by heads as in tensor parallelism; queries and outputs change from head to column shards and
+back. Per rank, S of the collectives:
+
+    exchange     absorbed queries, heads -> columns    B q n_h/N (d_c + d_h^R)
+    all-reduce   partial logits, fp32                  B q n_h T               grows with the context
+    exchange     latent outputs, columns -> heads      B q n_h/N d_c
+    all-reduce   u, as in tensor parallelism           B q d
 """
 
 from __future__ import annotations
@@ -26,9 +28,9 @@ import numpy as np
 
 from mlaplan.kernel import block, core
 from mlaplan.kernel.block import Setting
-from mlaplan.kernel.collectives import all_gather, all_reduce, reduce_scatter
+from mlaplan.kernel.collectives import all_reduce, all_to_all
 from mlaplan.kernel.shares import assert_owned, even
-from mlaplan.kernel.tensor_parallel import head_share
+from mlaplan.kernel.tensor_parallel import assert_head_shares, head_share
 from mlaplan.kernel.traffic import Widths
 from mlaplan.kernel.visibility import step_positions, visible
 from mlaplan.kernel.weights import Weights
@@ -38,11 +40,15 @@ ROPE_PLACES = ("split", "replicated", "first")
 
 @dataclass(frozen=True, slots=True)
 class LatentRank:
-    weights: Weights  # W^UQ, W^O: n_h / N heads; W^UK, W^UV: all heads, d_c / N columns
-    latent: slice  # columns of c^KV
-    rope: slice  # columns of k^R it keeps
-    scored_rope: slice  # columns of k^R it adds to the logits
+    weights: Weights  # n_h / N heads
+    latent: slice  # columns of c^KV that it keeps
+    rope: slice  # columns of k^R that it keeps
+    scored_rope: slice  # columns of k^R that it adds to the logits
     shards: list[np.ndarray]  # B x [T_b, len(latent) + len(rope)]
+
+    @property
+    def width(self) -> int:
+        return self.latent.stop - self.latent.start
 
 
 def rope_slices(rank: int, ranks: int, rope_dim: int, place: str) -> tuple[slice, slice]:
@@ -64,23 +70,18 @@ def split(
     weights: Weights, caches: Sequence[np.ndarray], ranks: int, rope: str = "split"
 ) -> list[LatentRank]:
     d_c = weights.w_uk.shape[2]
-    rope_dim = weights.w_dkv.shape[1] - d_c
     width = even(d_c, ranks, "latent columns")
     group = []
     for rank in range(ranks):
         latent = slice(rank * width, (rank + 1) * width)
-        kept, scored = rope_slices(rank, ranks, rope_dim, rope)
-        mine = replace(
-            head_share(weights, rank, ranks),
-            w_uk=weights.w_uk[:, :, latent].copy(),
-            w_uv=weights.w_uv[:, :, latent].copy(),
-        )
-        group.append(LatentRank(mine, latent, kept, scored, [columns(c, d_c, latent, kept) for c in caches]))
+        kept, scored = rope_slices(rank, ranks, weights.w_dkv.shape[1] - d_c, rope)
+        shards = [columns(rows, d_c, latent, kept) for rows in caches]
+        group.append(LatentRank(head_share(weights, rank, ranks), latent, kept, scored, shards))
     return group
 
 
 def columns(rows: np.ndarray, d_c: int, latent: slice, rope: slice) -> np.ndarray:
-    """A rank's columns of cached rows, in memory of its own."""
+    """Some latent and some rope columns of cached rows or of queries, in memory of their own."""
     return np.concatenate([rows[..., :d_c][..., latent], rows[..., d_c:][..., rope]], axis=-1)
 
 
@@ -94,18 +95,15 @@ def step(
     at = [step_positions(len(rows), x.shape[1]) for rows in group[0].shards]
     group = [store_new_rows(rank, x, at, setting) for rank in group]
 
-    own_heads = [
-        block.queries(block.query_latents(x, rank.weights, setting), at, rank.weights, setting)
-        for rank in group
-    ]
-    q = all_gather(own_heads, 2, "expanded_query_gather", widths.activation, ledger)
-    q_latent = [
-        block.absorb(all_heads, rank.weights, setting) for all_heads, rank in zip(q, group, strict=True)
-    ]
-    o_latent = attend(q_latent, group, at, setting, widths)  # N x [B, q_len, n_h, d_c/N]
-    partial_o = [block.expand_output(o, r.weights, setting) for o, r in zip(o_latent, group, strict=True)]
-    o = reduce_scatter(partial_o, 2, "head_output_scatter", widths.activation, ledger)
-    partial_sums = [block.output(part, rank.weights, setting) for part, rank in zip(o, group, strict=True)]
+    q = exchange_queries(x, group, at, setting, widths)  # N x [B, q_len, n_h, columns that the rank scores]
+    o_columns = attend(q, group, at, setting, widths)  # N x [B, q_len, n_h, d_c/N]
+    by_heads = [np.split(o, len(group), axis=2) for o in o_columns]
+    gathered = all_to_all(by_heads, "latent_output_exchange", widths.activation, ledger)
+    partial_sums = []
+    for rank, pieces in zip(group, gathered, strict=True):
+        o_latent = np.concatenate(pieces, axis=-1)  # [B, q_len, n_h/N, d_c]
+        o = block.expand_output(o_latent, rank.weights, setting)
+        partial_sums.append(block.output(o, rank.weights, setting))
     return all_reduce(partial_sums, "o_proj", widths.activation, ledger)[0], group
 
 
@@ -118,23 +116,36 @@ def store_new_rows(
     return replace(rank, shards=[np.concatenate(pair) for pair in zip(rank.shards, new, strict=True)])
 
 
-def attend(
-    q_latent: Sequence[np.ndarray],
+def exchange_queries(
+    x: np.ndarray,
     group: Sequence[LatentRank],
     positions: Sequence[np.ndarray],
     setting: Setting,
     widths: Widths,
 ) -> list[np.ndarray]:
-    """Partial logits, their all-reduce, softmax, and each rank's columns of the output, by sequence.
+    """Absorbed queries of own heads, all columns -> of all heads, the columns that each rank scores."""
+    d_c = len(group[0].weights.kv_norm)
+    blocks = []
+    for rank in group:
+        c_q = block.query_latents(x, rank.weights, setting)
+        q = block.absorb(block.queries(c_q, positions, rank.weights, setting), rank.weights, setting)
+        blocks.append([columns(q, d_c, target.latent, target.scored_rope) for target in group])
+    received = all_to_all(blocks, "latent_query_exchange", widths.activation, setting.how.ledger)
+    return [np.concatenate(pieces, axis=2) for pieces in received]
 
-    q_latent N x [B, q_len, n_h, d_c/N + d_h^R] -> N x [B, q_len, n_h, d_c/N]
-    """
+
+def attend(
+    q: Sequence[np.ndarray],
+    group: Sequence[LatentRank],
+    positions: Sequence[np.ndarray],
+    setting: Setting,
+    widths: Widths,
+) -> list[np.ndarray]:
+    """Partial logits, their all-reduce, softmax, and each rank's columns of the output, by sequence."""
     outs: list[list[np.ndarray]] = [[] for _ in group]
     for b, at in enumerate(positions):
-        partial_logits = [
-            partial_scores(q[b], r, r.shards[b], setting) for q, r in zip(q_latent, group, strict=True)
-        ]
-        summed = all_reduce(partial_logits, "score", widths.score, setting.how.ledger)
+        scores = [partial_scores(mine[b], r, r.shards[b], setting) for mine, r in zip(q, group, strict=True)]
+        summed = all_reduce(scores, "latent_score_all_reduce", widths.score, setting.how.ledger)
         for rank, logits, out in zip(group, summed, outs, strict=True):
             out.append(weighted_sum(logits, rank, rank.shards[b], at, setting))
     return [np.stack(out) for out in outs]
@@ -142,41 +153,28 @@ def attend(
 
 def partial_scores(q: np.ndarray, rank: LatentRank, rows: np.ndarray, setting: Setting) -> np.ndarray:
     """scale (q_r c_r^T + the rope columns that this rank adds). -> [q_len n_h, T]"""
-    width = rank.latent.stop - rank.latent.start
-    rope_at = rank.scored_rope.start - rank.rope.start  # kept columns start at rank.rope
-    rope_width = rank.scored_rope.stop - rank.scored_rope.start
-    q = q.reshape(-1, q.shape[-1]) * q.dtype.type(setting.scale)
-    q_rope = q[:, width:][:, rank.scored_rope]
-    k_rope = rows[:, width:][:, rope_at : rope_at + rope_width]
-    logits = setting.how.product("core", q[:, :width], rows[:, :width].T)
-    return logits + setting.how.product("core", q_rope, k_rope.T)
+    first = rank.width + rank.scored_rope.start - rank.rope.start  # kept rope columns start at rank.rope
+    scored = rows[:, first : first + rank.scored_rope.stop - rank.scored_rope.start]
+    keys = np.concatenate([rows[:, : rank.width], scored], axis=1)
+    flat = q.reshape(-1, q.shape[-1]) * q.dtype.type(setting.scale)
+    return setting.how.product("core", flat, keys.T)
 
 
 def weighted_sum(
     logits: np.ndarray, rank: LatentRank, rows: np.ndarray, at: np.ndarray, setting: Setting
 ) -> np.ndarray:
     """softmax(logits) c_r. logits [q_len n_h, T] -> [q_len, n_h, d_c/N]"""
-    width = rank.latent.stop - rank.latent.start
     mask = visible(at, np.arange(len(rows)))
     if mask is not None:
         np.copyto(logits.reshape(len(at), -1, len(rows)), -np.inf, where=~mask[:, None, :])
     total, _ = core.exponentiate(logits)
-    out = setting.how.product("core", logits, rows[:, :width]) / total[:, None]
-    return out.reshape(len(at), -1, width)
+    out = setting.how.product("core", logits, rows[:, : rank.width]) / total[:, None]
+    return out.reshape(len(at), -1, rank.width)
 
 
 def assert_shares(group: Sequence[LatentRank]) -> None:
-    """d_c/N columns of the cache, of W^UK and of W^UV, in memory of its own."""
-    heads = group[0].weights.w_uk.shape[0]
+    """d_c/N columns of the cache and n_h/N heads of the weights, in memory of its own."""
+    assert_head_shares([rank.weights for rank in group])
     for rank in group:
-        width = len(rank.weights.kv_norm) // len(group)
-        kept = width + rank.rope.stop - rank.rope.start
-        w = rank.weights
-        assert_owned(
-            {f"cache {b}": (rows, (len(rows), kept)) for b, rows in enumerate(rank.shards)}
-            | {
-                "W^UK": (w.w_uk, (heads, w.w_uk.shape[1], width)),
-                "W^UV": (w.w_uv, (heads, w.w_uv.shape[1], width)),
-                "W^O": (w.w_o, (heads // len(group), *w.w_o.shape[1:])),
-            }
-        )
+        kept = len(rank.weights.kv_norm) // len(group) + rank.rope.stop - rank.rope.start
+        assert_owned({f"cache {b}": (rows, (len(rows), kept)) for b, rows in enumerate(rank.shards)})

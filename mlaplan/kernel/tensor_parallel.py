@@ -63,10 +63,17 @@ def step(
 
 
 def assert_shares(group: Sequence[HeadRank]) -> None:
-    """1/N of the heads and memory of its own; the cache is the whole one on each rank, that is the point."""
-    heads = group[0].weights.heads
+    """1/N of the heads; the cache is the whole one on each rank, and that is the point."""
+    assert_head_shares([rank.weights for rank in group])
     for rank in group:
-        w = rank.weights
+        whole = [rows.shape for rows in group[0].caches]
+        assert_owned({f"cache {b}": (rows, whole[b]) for b, rows in enumerate(rank.caches)})
+
+
+def assert_head_shares(shares: Sequence[Weights]) -> None:
+    """The same number of heads on each rank, in memory of its own."""
+    heads = shares[0].heads
+    for w in shares:
         inputs, _, qk = w.w_uq.shape
         _, d_h, d_c = w.w_uk.shape
         _, d_v, d = w.w_o.shape

@@ -7,9 +7,15 @@ collectives of the kernel count their messages, and tests hold the two equal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlaplan.kernel.shapes import Shapes
+
+REPLICATED = "replicated"
+LATENT_SHARDED = "latent-sharded"
+SEQUENCE_SHARDED = "sequence-sharded"
+GATHER_SCATTER = "gather_scatter"
+ALL_TO_ALL = "all_to_all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +23,7 @@ class Widths:
     """Bytes an element takes on the wire."""
 
     activation: float = 2.0  # q, o and u in bf16
+    partial_output: float = 2.0  # outputs that a log-sum-exp merge still has to sum
     score: float = 4.0  # partial logits in fp32
     lse: float = 4.0  # fp32
 
@@ -41,7 +48,7 @@ def latent_output_scatter_bytes(s: Shapes, batch: int, q_len: int, w: Widths) ->
 
     The same S for a reduce-scatter of rescaled outputs and for an all-to-all of partials.
     """
-    return batch * q_len * s.heads * s.kv_lora_rank * w.activation
+    return batch * q_len * s.heads * s.kv_lora_rank * w.partial_output
 
 
 def lse_exchange_bytes(s: Shapes, batch: int, q_len: int, w: Widths) -> float:
@@ -49,21 +56,60 @@ def lse_exchange_bytes(s: Shapes, batch: int, q_len: int, w: Widths) -> float:
     return batch * q_len * s.heads * w.lse
 
 
-def expanded_query_gather_bytes(s: Shapes, batch: int, q_len: int, w: Widths) -> float:
-    """Latent-sharded, before W^UK: S = B q n_h (d_h + d_h^R); narrower than absorbed queries."""
-    return batch * q_len * s.heads * s.qk_head_dim * w.activation
+def latent_query_exchange_bytes(s: Shapes, batch: int, q_len: int, ranks: int, w: Widths) -> float:
+    """Latent-sharded, before the core: S = B q n_h/N (d_c + d_h^R), one rank's absorbed queries.
+
+    The rope columns go to where they are scored; on average over the ranks S is the same wherever that is.
+    """
+    return batch * q_len * s.heads / ranks * s.cache_dim * w.activation
 
 
 def score_all_reduce_bytes(s: Shapes, q_len: int, context_tokens: int, w: Widths) -> float:
-    """Latent-sharded, before the softmax: S = q n_h T partial logits, T summed over the sequences."""
+    """Latent-sharded, before the softmax: S = q n_h T partial logits, T over all sequences."""
     return q_len * s.heads * context_tokens * w.score
 
 
-def head_output_scatter_bytes(s: Shapes, batch: int, q_len: int, w: Widths) -> float:
-    """Latent-sharded, after W^UV: S = B q n_h d_v partial sums, scattered by heads."""
-    return batch * q_len * s.heads * s.v_head_dim * w.activation
+def latent_output_exchange_bytes(s: Shapes, batch: int, q_len: int, ranks: int, w: Widths) -> float:
+    """Latent-sharded, after the core: S = B q n_h/N d_c, one rank's columns of the latent outputs."""
+    return batch * q_len * s.heads / ranks * s.kv_lora_rank * w.activation
 
 
 def stage_boundary_bytes(s: Shapes, batch: int, q_len: int, w: Widths) -> float:
     """Pipeline parallelism, each boundary between stages: S = B q d, sent once."""
     return batch * q_len * s.hidden_size * w.activation
+
+
+def layer_sent_bytes(
+    s: Shapes,
+    batch: int,
+    q_len: int,
+    context_tokens: int,
+    tp: int,
+    kv_layout: str = REPLICATED,
+    dcp: int = 1,
+    exchange: str = GATHER_SCATTER,
+    w: Widths | None = None,
+) -> dict[str, float]:
+    """What one rank of a tensor-parallel group sends in one layer's attention, by transfer.
+
+    context_tokens: cached tokens of all `batch` sequences, the new ones included. Where tp > dcp the group
+    holds tp / dcp context groups, each with its share of the heads.
+    """
+    w = w or Widths()
+    share, of_group = (tp - 1) / tp, (dcp - 1) / dcp
+    sent = {"o_proj": 2 * share * output_all_reduce_bytes(s, batch, q_len, w)}
+    if kv_layout == LATENT_SHARDED:
+        exchanged = latent_query_exchange_bytes(s, batch, q_len, tp, w)
+        sent["latent_query_exchange"] = share * exchanged
+        sent["latent_score_all_reduce"] = 2 * share * score_all_reduce_bytes(s, q_len, context_tokens, w)
+        sent["latent_output_exchange"] = share * latent_output_exchange_bytes(s, batch, q_len, tp, w)
+    elif kv_layout == SEQUENCE_SHARDED:
+        g = replace(s, heads=s.heads * dcp // tp)
+        sent["query_gather"] = of_group * query_gather_bytes(g, batch, q_len, w)
+        if exchange == GATHER_SCATTER:
+            sent["lse_gather"] = of_group * lse_gather_bytes(g, batch, q_len, dcp, w)
+            sent["output_scatter"] = of_group * latent_output_scatter_bytes(g, batch, q_len, w)
+        else:
+            sent["lse_exchange"] = of_group * lse_exchange_bytes(g, batch, q_len, w)
+            sent["output_exchange"] = of_group * latent_output_scatter_bytes(g, batch, q_len, w)
+    return {name: value for name, value in sent.items() if value}

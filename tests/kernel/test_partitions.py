@@ -38,7 +38,7 @@ def poison(*holders: object) -> None:
             poison(*(getattr(holder, f.name) for f in fields(holder)))
 
 
-def counted(q_len: int = 1) -> tuple[block.Setting, Ledger]:
+def counted() -> tuple[block.Setting, Ledger]:
     ledger = Ledger()
     return setting(how=Arithmetic(ledger=ledger)), ledger
 
@@ -81,8 +81,7 @@ def test_decode_context_parallel_with_every_interleave(ranks, interleave, length
         for shard, whole in zip(rank.shards, after, strict=True):
             mine = context_parallel.local_positions(len(whole), rank.rank, ranks, interleave)
             assert np.allclose(shard, whole[mine], rtol=0, atol=1e-13)
-    share = (ranks - 1) / ranks
-    b = len(x)
+    share, b = (ranks - 1) / ranks, len(x)
     expected = {
         "query_gather": share * traffic.query_gather_bytes(SMALL, b, q_len, WIDTHS),
         "o_proj": 2 * share * traffic.output_all_reduce_bytes(SMALL, b, q_len, WIDTHS),
@@ -116,7 +115,7 @@ def test_local_length_is_the_number_of_owned_positions(length, ranks, interleave
     interleave=st.integers(1, 20),
 )
 def test_each_query_of_a_step_sees_its_own_number_of_local_keys(cached, q_len, ranks, interleave):
-    """Query j of a multi-token step sees local_length(cached + j + 1) keys; for I = 1 also the closed form."""
+    """Query j of a step sees local_length(cached + j + 1) keys; for I = 1 also by a closed form."""
     total = cached + q_len
     for rank in range(ranks):
         at = context_parallel.local_positions(total, rank, ranks, interleave)
@@ -163,9 +162,10 @@ def test_latent_sharded_with_the_rope_in_every_place(ranks, rope, lengths, q_len
     )
     share, b, tokens = (ranks - 1) / ranks, len(x), sum(map(len, after))
     expected = {
-        "expanded_query_gather": share * traffic.expanded_query_gather_bytes(SMALL, b, q_len, WIDTHS),
-        "score": 2 * share * traffic.score_all_reduce_bytes(SMALL, q_len, tokens, WIDTHS),
-        "head_output_scatter": share * traffic.head_output_scatter_bytes(SMALL, b, q_len, WIDTHS),
+        "latent_query_exchange": share * traffic.latent_query_exchange_bytes(SMALL, b, q_len, ranks, WIDTHS),
+        "latent_score_all_reduce": 2 * share * traffic.score_all_reduce_bytes(SMALL, q_len, tokens, WIDTHS),
+        "latent_output_exchange": share
+        * traffic.latent_output_exchange_bytes(SMALL, b, q_len, ranks, WIDTHS),
         "o_proj": 2 * share * traffic.output_all_reduce_bytes(SMALL, b, q_len, WIDTHS),
     }
     assert {n: ledger.sent_bytes(n) for n in expected} == pytest.approx(expected)
@@ -256,7 +256,7 @@ def test_partitions_keep_agreeing_over_several_steps():
 
 
 def test_context_groups_inside_a_larger_tensor_parallel_group():
-    """tp 8, dcp 2: four groups of two ranks, each with a quarter of the heads and the whole sequence between them."""
+    """tp 8, dcp 2: four pairs of ranks, each pair with a quarter of the heads and a whole cache."""
     x, caches, weights = random_block(7, (33, 2), 2)
     reference = block.step(x, caches, weights, setting())[0]
     quarters = [tensor_parallel.head_share(weights, r, 4) for r in range(4)]

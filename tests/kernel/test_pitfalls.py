@@ -20,7 +20,7 @@ def slices_of(std: float, count: int, keys: int = 512) -> tuple[list[Partial], P
 
 @pytest.mark.parametrize("count", [2, 8, 64])
 def test_a_plain_softmax_per_slice_is_wrong_however_it_is_summed(count):
-    """Each slice normalised by itself, then averaged: at the logits of a real model a result of another kind."""
+    """Each slice normalised by itself, then averaged: far off at the logits of a real model."""
     parts, whole = slices_of(4.0, count)
     averaged = np.mean([p.out for p in parts], axis=0)
     assert difference(averaged, whole.out).relative > 0.2
@@ -28,7 +28,7 @@ def test_a_plain_softmax_per_slice_is_wrong_however_it_is_summed(count):
 
 
 def test_bland_inputs_hide_that_mistake():
-    """Logits of std 0.01, as in a public kernel test: the average passes a tolerance of 1e-2. Hence std 1 to 8."""
+    """Logits of std 0.01, as in a public kernel test: an average passes at 1e-2. Hence std 1 to 8."""
     bland_parts, bland = slices_of(0.01, 2)
     assert difference(np.mean([p.out for p in bland_parts], axis=0), bland.out).relative < 1e-2
     parts, whole = slices_of(1.0, 2)

@@ -17,7 +17,7 @@ TABLES = rope_tables(600, ROPE)
 
 
 def scored(seed: int, q_len: int, keys: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Indexer scores [q_len, keys] of random hidden states, the queries being the newest tokens; mask; positions."""
+    """Indexer scores [q_len, keys] with the queries as the newest tokens; their mask and positions."""
     rng = np.random.default_rng(seed)
     weights = sparse.random_indexer(HIDDEN, RANK, HEADS, WIDTH, rng)
     x, c_q = rng.standard_normal((keys, HIDDEN)), rng.standard_normal((q_len, RANK))
