@@ -1,7 +1,7 @@
 """A file of the package imports only from its own layer and the layers above it in `LAYERS`.
 
-Imports inside functions and those for type checkers count like all others: the order has no exceptions. It lets
-`check` run without the cost model, keeps formulas from seeing a report, and lets a reader stop at any line.
+Imports inside functions and those for type checkers count like all others: the order has no exceptions. It
+lets `check` run without the cost model, keeps formulas from seeing a report, and lets a reader stop anywhere.
 """
 
 from __future__ import annotations
