@@ -40,26 +40,34 @@ def _run(arguments: list[str]) -> int:
 
     try:
         result = app(arguments, standalone_mode=False, prog_name="mlaplan")
-        return result if isinstance(result, int) else EXIT_OK
     except typer.Exit as done:
-        return done.exit_code
+        result = done.exit_code
     except MlaplanError as error:
         print(error, file=sys.stderr)
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        print("interrupted", file=sys.stderr)
-        return EXIT_INTERRUPT
+        result = EXIT_INTERRUPT
     except _UsageProblem as problem:
         print(_usage(problem), file=sys.stderr)
         return EXIT_USAGE
+    except SystemExit as leaving:
+        # typer turns a closed pipe into an exit of its own
+        if isinstance(leaving.__context__, BrokenPipeError):
+            raise BrokenPipeError from None
+        raise
+    if result == EXIT_INTERRUPT:  # what typer makes of an interruption
+        print("interrupted", file=sys.stderr)
+    return result if isinstance(result, int) else EXIT_OK
 
 
 def _usage(problem: Exception) -> str:
+    """One line, except where no verb was given: then the help."""
     message = problem.format_message() if hasattr(problem, "format_message") else str(problem)
+    if type(problem).__name__ == "NoArgsIsHelpError":
+        return message
     context = getattr(problem, "ctx", None)
     command = context.command_path if context is not None else "mlaplan"
-    if "\n" in message:  # the whole help, where no verb was given
-        return message
+    message = " ".join(message.split()).rstrip(",")
     end = "" if message.endswith((".", "?", "!")) else "."
     return f"{command}: {message}{end} See '{command} --help'."
 

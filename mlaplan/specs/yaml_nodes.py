@@ -41,6 +41,8 @@ _PHRASES = (
         "'- ' or a smaller indent",
     ),
     ("expected <block end>", "this line does not line up with the lines above", "the same indent"),
+    ("expected node content", "a value is missing", "a value or a closing bracket"),
+    ("expected the node content", "a value is missing", "a value or a closing bracket"),
     ("could not find expected ':'", "a key has no ':' after it", "'key: value'"),
     ("incompatible YAML document", "a %YAML directive for another version", "YAML 1.1 or 1.2"),
     ("maximum nesting depth", f"values are nested more than {MAX_DEPTH} deep", "a flatter document"),
