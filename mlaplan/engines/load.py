@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).resolve().parent / "profiles"
 
 
+@lru_cache(maxsize=1)
 def engine_names() -> tuple[str, ...]:
     """Engines with a profile."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))

@@ -175,7 +175,6 @@ class Parallel(Spec):
     """Degrees an engine can combine."""
 
     experts: Literal["any_divisor", "all_or_none"]
-    max_dp: Count | None = None
     dp_needs_ep: Flag
     kv_layouts: tuple[KvLayout, ...]
     dcp: DecodeContext | None

@@ -27,8 +27,9 @@ def emit(profile: Profile, table: FlagTable, request: EmitRequest) -> list[str]:
     """One text per node: comments and a command. The first node serves."""
     launch.check_devices(request)
     nodes = launch.even_nodes(request, profile.label)
-    groups = max(nodes // request.pp, 1)
-    if nodes > 1 and (request.ranks % groups or (request.pp > nodes and request.pp % nodes)):
+    # whole stages on a node, or whole nodes for a stage
+    fits = request.pp % nodes == 0 or (nodes % request.pp == 0 and request.ranks % (nodes // request.pp) == 0)
+    if not fits:
         raise MlaplanError(
             f"chips_per_node={request.chips_per_node}: {profile.label} cannot lay {request.pp} stages of "
             f"{request.ranks} ranks onto {nodes} nodes"
