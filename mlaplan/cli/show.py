@@ -24,7 +24,7 @@ def show(
 ) -> None:
     """Show a chip or model with every source.
 
-    Each figure comes with its confidence and where it is from; for a model, what was understood of its shapes.
+    Each figure with its confidence and where it is from; of a model, what was understood of its shapes.
     """
     from mlaplan.report.tables import as_json
     from mlaplan.specs.lookup import kind_of, load_chip, load_model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from json.decoder import JSONDecodeError, scanstring
+from json import JSONDecodeError, JSONDecoder
 from typing import Any
 
 from mlaplan.errors import Problem, SpecError
@@ -19,6 +19,7 @@ _WORDS = {
     "Infinity": float("inf"),
     "-Infinity": float("-inf"),
 }
+_STRING = JSONDecoder()
 _WORD = re.compile(r"-?[A-Za-z]+")
 
 
@@ -95,7 +96,7 @@ class _Reader:
 
     def string(self) -> str:
         try:
-            value, self.at = scanstring(self.text, self.at + 1, True)
+            value, self.at = _STRING.raw_decode(self.text, self.at)
         except JSONDecodeError as error:
             self.at = min(error.pos, len(self.text))
             if error.msg.startswith("Unterminated"):
@@ -103,7 +104,7 @@ class _Reader:
             raise self.error(
                 "a text holds a line break or an unknown escape", "a plain text in quotes"
             ) from None
-        return value
+        return str(value)
 
     def literal(self) -> Any:
         if match := _WORD.match(self.text, self.at):
