@@ -50,6 +50,8 @@ FORMATS: dict[str, CacheFormat] = {
     "int8": _scaled_latent("int8"),
 }
 
+ALIASES = {"fp8": "fp8_e4m3"}
+
 
 def store_as(name: str, kv_lora_rank: int) -> Callable[[np.ndarray], np.ndarray]:
     """The rounding that `block.Setting.store` wants. Quantise, then dequantise, then feed the same numbers to
