@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mlaplan.costs import kv
 from mlaplan.costs.collectives import Group
 from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op
@@ -49,7 +51,7 @@ def _output(m: Machine, a: Gqa, t: Numeric, h: Numeric, tp: Numeric) -> list[Op]
 def decode_ops(m: Machine, a: Gqa, s: DecodeShape) -> list[Op]:
     """One attention block of a decode step."""
     h, h_kv, t = ceil_div(a.heads, s.attn_tp), ceil_div(a.kv_heads, s.attn_tp), s.tokens
-    heads, context = h * s.dcp, ceil_div(s.context, s.dcp)
+    heads, context = np.minimum(h * s.dcp, a.heads), ceil_div(s.context, s.dcp)
     row = kv.row_bytes(a, m.kv_dtype) * local_kv_share(a, s.attn_tp)
     flops = core_flops(s.tokens * context, heads, a.head_dim)
     # the query heads of one key-value head share its tile rows

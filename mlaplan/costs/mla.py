@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from mlaplan.costs import kv
 from mlaplan.costs.collectives import Group
 from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op
@@ -147,7 +149,8 @@ def _projections(m: Machine, a: Mla, t: Numeric, h: Numeric) -> list[Op]:
 def _core(m: Machine, a: Mla, s: DecodeShape, h: Numeric) -> list[Op]:
     """Replicated cache, or the sequence over dcp ranks: q gathered, partial outputs merged by log-sum-exp."""
     d_c, d_r = a.kv_lora_rank, a.qk_rope_head_dim
-    heads, context = h * s.dcp, ceil_div(s.context, s.dcp)
+    # a rank that shares no heads (prefill context parallel) has all of them already
+    heads, context = np.minimum(h * s.dcp, a.heads), ceil_div(s.context, s.dcp)
     rows = pad_to(s.q_len * heads, m.tile.attention_rows)
     padded = core_flops(s.batch, 1, pad_to(context, m.tile.kv_tokens), rows, d_c, d_r)
     core = m.core(
