@@ -21,7 +21,7 @@ from mlaplan.costs.collectives import DEFAULT_RESIDUAL, Group
 from mlaplan.costs.dense import gated_ops, reduce_ops
 from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op, link_op
 from mlaplan.costs.params import routed_per_token
-from mlaplan.costs.roofline import Numeric, ceil_div
+from mlaplan.costs.roofline import Numeric, ceil_div, pad_to
 
 if TYPE_CHECKING:
     from mlaplan.specs.model import MoeFfn
@@ -82,7 +82,7 @@ def _experts(m: Machine, f: MoeFfn, s: MoeShape, choice: MoeChoice) -> Op:
     stored = local_experts(f, s.ep, choice.redundant_experts)
     active = np.minimum(distinct_experts(f.experts, k, everyone) / s.ep, stored)
     # mean rows of an active expert, each padded to the tile
-    each = np.ceil(rows / active / m.tile.gemm_rows) * m.tile.gemm_rows
+    each = pad_to(rows / active, m.tile.gemm_rows)
     width = f.intermediate_size / moe_tp(s)
     return m.experts("routed_experts", rows, active * each, active, m.model.hidden_size, width)
 

@@ -24,9 +24,12 @@ def ceil_div(a: Numeric, b: Numeric) -> Numeric:
     return -(-a // b)
 
 
+ROUNDING = 1e-9  # a count above whole tiles by less than this part of one is a rounding error, not work
+
+
 def pad_to(count: Numeric, tile: int) -> Numeric:
-    """`count` rounded up to whole tiles, as a kernel works on them."""
-    return ceil_div(count, tile) * tile
+    """`count` rounded up to whole tiles, as a kernel works on them; counts may be means of whole numbers."""
+    return np.ceil(count / tile - ROUNDING) * tile
 
 
 def smooth_max(a: Numeric, b: Numeric, norm: float) -> Numeric:
