@@ -1,0 +1,67 @@
+"""The vectorised pricing against plain Python: the same strategies, the same columns, to rounding."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scalar.cases import WORKLOADS, question, strategies
+from scalar.price import price as scalar_price
+
+from mlaplan import plan
+from mlaplan.strategy import to_table
+
+PAIRS = [
+    ("deepseek-v3", "h200-sxm", "generic", 64),
+    ("deepseek-v3", "h200-sxm", "sglang", 64),
+    ("deepseek-v3.2", "h800-sxm", "generic", 64),
+    ("glm-5.2", "h20", "generic", 64),
+    ("longcat-flash", "b200-sxm", "vllm", 64),
+    ("llama-3-70b", "ascend-910b3", "generic", 64),
+    ("deepseek-v2-lite", "mi300x", "generic", 32),
+    ("kimi-k2.5", "a100-sxm-80g", "generic", 64),
+    ("deepseek-v3", "ascend-910a", "generic", 64),
+    # no network between nodes
+    ("deepseek-v3", "sc11", "generic", 8),
+    ("deepseek-v2-lite", "k3", "generic", 8),
+]
+
+
+def assert_same(got: float, expected: float, what: str) -> None:
+    if math.isnan(expected) or math.isinf(expected):
+        assert got == expected or (math.isnan(got) and math.isnan(expected)), what
+    elif what.startswith("kv_tokens"):  # a floor: a rounding error can move it by one
+        assert abs(got - expected) <= 1, f"{what}: {got} and {expected}"
+    else:
+        assert abs(got - expected) <= 1e-12 * abs(expected), f"{what}: {got} and {expected}"
+
+
+@pytest.mark.parametrize("names", PAIRS, ids=lambda names: "-".join(map(str, names[:3])))
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_a_table_of_random_strategies_costs_what_plain_python_says(names, data):
+    *specs, chips = names
+    q = question(*specs, data.draw(WORKLOADS))
+    rows = data.draw(st.lists(strategies(q.setting.model, q.setting.chip, chips), min_size=1, max_size=8))
+    columns = plan.price(q, to_table(rows))
+    for i, strategy in enumerate(rows):
+        expected = scalar_price(q, strategy)
+        assert set(expected) == set(columns)
+        for name, value in expected.items():
+            assert_same(float(columns[name][i]), value, f"{name} of {strategy}")
+
+
+def test_redundant_experts_and_the_users_own_memory_and_imbalance_enter_alike():
+    q = question(
+        "deepseek-v3", "h200-sxm", redundant_experts=32, imbalance=1.4, memory_fraction=0.85, reserve_bytes=3e9
+    )
+    strategy = strategies_of_note()[0]
+    columns = plan.price(q, to_table([strategy]), 1.7)
+    for name, value in scalar_price(q, strategy, 1.7).items():
+        assert_same(float(columns[name][0]), value, name)
+
+
+def strategies_of_note():
+    from mlaplan.strategy import Strategy
+
+    return [Strategy(tp=2, dp=16, ep=32, batch=64, mtp=2, weight_dtype="fp8", two_batch_overlap=1)]

@@ -1,0 +1,239 @@
+"""Attention blocks: MLA absorbed and naive, sparse MLA with its indexer, grouped queries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .machine import PLAIN_BYTES, WIRE, Case, Ledger, tiles
+
+
+@dataclass(frozen=True)
+class Decode:
+    """A micro-batch of one attention-DP rank: sequences, query tokens each, cached tokens each."""
+
+    batch: int
+    q_len: int
+    context: int
+    ranks: int  # that share the heads
+    dcp: int = 1
+    layout: str = "replicated"
+
+
+@dataclass(frozen=True)
+class Prefill:
+    """A step of `tokens` new tokens of prompts with `new` tokens to compute after `past` cached ones."""
+
+    tokens: int
+    new: int
+    past: int
+    ranks: int
+    cp: int = 1
+
+    @property
+    def pairs(self) -> float:
+        """Causal query-key pairs: every new token sees past + half of the new ones."""
+        return self.tokens * (self.past + self.new / 2)
+
+    @property
+    def keys(self) -> float:
+        """Keys that the step needs: of whole prompts, or of a mean chunk of one."""
+        if self.tokens >= self.new:
+            return self.tokens / self.new * (self.past + self.new)
+        return self.past + (self.new + self.tokens) / 2
+
+    def kept_pairs(self, top_k: int) -> float:
+        """Pairs left when query i of a prompt keeps min(past + i, k) keys."""
+        few = min(max(top_k - self.past, 0), self.new)
+        one = few * self.past + few**2 / 2 + (self.new - few) * top_k
+        return self.tokens / self.new * one
+
+
+def cache_row(a: Any, dtype: str) -> float:
+    """Bytes of one cached token: latent and rotary key, or keys and values of all KV heads; int8 with scales."""
+    if a.kind == "mla" and dtype == "fp8_ds_mla":
+        return a.kv_lora_rank * 1 + 4 * 4 + a.qk_rope_head_dim * 2
+    numbers = a.kv_lora_rank + a.qk_rope_head_dim if a.kind == "mla" else 2 * a.kv_heads * a.head_dim
+    return numbers * PLAIN_BYTES[dtype] + (numbers / 128 * 2 if dtype == "int8" else 0.0)
+
+
+def indexer_row(a: Any) -> float:
+    """fp8 key and its fp32 scale."""
+    return a.sparse.indexer.head_dim + 4.0 if a.kind == "mla" and a.sparse and a.sparse.indexer else 0.0
+
+
+def per_rank(count: int, ranks: int) -> int:
+    return -(-count // ranks)
+
+
+def decode(case: Case, a: Any, s: Decode) -> Ledger:
+    return _mla_decode(case, a, s) if a.kind == "mla" else _gqa_decode(case, a, s)
+
+
+def prefill(case: Case, a: Any, s: Prefill) -> Ledger:
+    return _mla_prefill(case, a, s) if a.kind == "mla" else _gqa_prefill(case, a, s)
+
+
+# ---- MLA ----
+
+
+def _mla_decode(case: Case, a: Any, s: Decode) -> Ledger:
+    out, t, h = Ledger(case), s.batch * s.q_len, per_rank(a.heads, s.ranks)
+    _project(out, a, t, h)
+    out.per_head(h, t, a.qk_nope_head_dim, a.kv_lora_rank)
+    if a.sparse:
+        _index(out, a, t, t * s.context, s.batch * s.context)
+        _selected_core(out, a, t, h, s.context)
+    elif s.layout == "latent_sharded":
+        _latent_core(out, a, s)
+    else:
+        _latent_rows_core(out, a, s, h)
+    out.per_head(h, t, a.kv_lora_rank, a.v_head_dim)
+    _out(out, t, h * a.v_head_dim, s.ranks)
+    return out
+
+
+def _project(out: Ledger, a: Any, t: float, h: int) -> None:
+    """Norm; q and latent down-projections, norm and rotary embedding, q up."""
+    d, latent = out.case.model.hidden_size, a.kv_lora_rank + a.qk_rope_head_dim
+    q = h * (a.qk_nope_head_dim + a.qk_rope_head_dim)
+    out.move(4 * t * d * WIRE)
+    if a.q_lora_rank:
+        out.gemm("attention", t, d, a.q_lora_rank + latent)
+        out.move(2 * t * (a.q_lora_rank + latent + q) * WIRE)
+        out.gemm("attention", t, a.q_lora_rank, q)
+    else:
+        out.gemm("attention", t, d, q)
+        out.gemm("attention", t, d, latent)
+        out.move(2 * t * (latent + q) * WIRE)
+
+
+def _out(out: Ledger, t: float, width: int, ranks: int) -> None:
+    """Output projection and the sum over the ranks that share the heads."""
+    d = out.case.model.hidden_size
+    out.gemm("attention", t, width, d)
+    out.collective("all_reduce", t * d * WIRE, ranks)
+
+
+def _latent_rows_core(out: Ledger, a: Any, s: Decode, h: int) -> None:
+    """2 B q S h (2 d_c + d_r) FLOP with rows and keys in whole tiles; the cache once, q in, latent out."""
+    case, tile, d_c, d_r = out.case, out.case.chip.padding, a.kv_lora_rank, a.qk_rope_head_dim
+    heads, context = min(h * s.dcp, a.heads), per_rank(s.context, s.dcp)
+    t = s.batch * s.q_len
+    rows, keys = tiles(s.q_len * heads, tile.attention_rows), tiles(context, tile.kv_tokens)
+    out.cast(s.batch * context * (d_c + d_r))
+    out.core(
+        "mla_decode",
+        2.0 * s.batch * rows * keys * (2 * d_c + d_r),
+        s.batch * context * cache_row(a, case.kv_dtype) + t * heads * (2 * d_c + d_r) * WIRE,
+    )
+    if s.layout == "sequence_sharded":
+        out.collective("all_gather", t * heads * (d_c + d_r) * WIRE, s.dcp)
+        out.collective("all_gather", t * heads * s.dcp * 4.0, s.dcp)
+        out.collective("reduce_scatter", t * heads * (d_c * 4.0 + 4.0), s.dcp)
+
+
+def _latent_core(out: Ledger, a: Any, s: Decode) -> None:
+    """Every rank scores all heads on its slice of the latent; fp32 scores are summed before the softmax."""
+    case, tile, d_c, d_r = out.case, out.case.chip.padding, a.kv_lora_rank / s.ranks, a.qk_rope_head_dim
+    t = s.batch * s.q_len
+    rows, keys = tiles(s.q_len * a.heads, tile.attention_rows), tiles(s.context, tile.kv_tokens)
+    row = cache_row(a, case.kv_dtype) * (d_c + d_r) / (a.kv_lora_rank + d_r)
+    out.core(
+        "mla_decode",
+        2.0 * s.batch * rows * keys * (2 * d_c + d_r),
+        s.batch * s.context * row + t * a.heads * (2 * d_c + d_r) * WIRE,
+    )
+    for _ in ("queries to dimension shards", "outputs to head shards"):
+        out.collective("all_to_all", t * a.heads * d_c * WIRE, s.ranks)
+    out.collective("all_reduce", t * a.heads * s.context * 4.0, s.ranks)
+
+
+def _mla_prefill(case: Case, a: Any, s: Prefill) -> Ledger:
+    out, t, h = Ledger(case), s.tokens / s.cp, per_rank(a.heads, s.ranks)
+    d_n, d_r, d_v = a.qk_nope_head_dim, a.qk_rope_head_dim, a.v_head_dim
+    _project(out, a, t, h)
+    out.collective("all_gather", s.tokens * (a.kv_lora_rank + d_r) * WIRE, s.cp)
+    if a.sparse:
+        _index(out, a, t, s.pairs / s.cp, s.keys)
+        _selected_prefill(out, a, s, t, h)
+    else:
+        out.gemm("attention", s.keys, a.kv_lora_rank, h * (d_n + d_v))
+        width = h * (d_n + d_r + d_v)
+        out.core("mla_prefill", 2.0 * s.pairs / s.cp * width, (t + s.keys) * width * WIRE, "bf16")
+    _out(out, t, h * d_v, s.ranks)
+    return out
+
+
+# ---- sparse MLA ----
+
+
+def _index(out: Ledger, a: Any, t: float, pairs: float, keys: float) -> None:
+    """Indexer projections, scores 2 H_I d_I of every pair, fp32 scores written and read for top-k."""
+    ix, d = a.sparse.indexer, out.case.model.hidden_size
+    if ix is None:
+        return
+    out.gemm("indexer", t, a.q_lora_rank or d, ix.heads * ix.head_dim)
+    out.gemm("indexer", t, d, ix.head_dim + ix.heads)
+    out.core("indexer", 2.0 * pairs * ix.heads * ix.head_dim, keys * indexer_row(a) + pairs * 4.0, "fp8")
+    out.move(pairs * 4.0)
+
+
+def _selected_core(out: Ledger, a: Any, t: int, h: int, context: int) -> None:
+    """Each query reads its own min(S, k) rows."""
+    keys, width = min(context, a.sparse.top_k), 2 * a.kv_lora_rank + a.qk_rope_head_dim
+    rows = tiles(h, out.case.chip.padding.attention_rows)
+    nbytes = t * keys * cache_row(a, out.case.kv_dtype) + t * h * width * WIRE
+    out.core("sparse_mla_decode", 2.0 * t * keys * rows * width, nbytes)
+
+
+def _selected_prefill(out: Ledger, a: Any, s: Prefill, t: float, h: int) -> None:
+    """Absorbed core over the selected keys; the cache is read once."""
+    width = 2 * a.kv_lora_rank + a.qk_rope_head_dim
+    rows = tiles(h, out.case.chip.padding.attention_rows)
+    nbytes = s.keys * cache_row(a, out.case.kv_dtype) + t * h * width * WIRE
+    out.per_head(h, t, a.qk_nope_head_dim, a.kv_lora_rank)
+    out.core("mla_prefill", 2.0 * s.kept_pairs(a.sparse.top_k) / s.cp * rows * width, nbytes, "bf16")
+    out.per_head(h, t, a.kv_lora_rank, a.v_head_dim)
+
+
+# ---- grouped queries ----
+
+
+def _gqa_project(out: Ledger, a: Any, t: float, h: int, h_kv: int) -> None:
+    d, width = out.case.model.hidden_size, (h + 2 * h_kv) * a.head_dim
+    out.move(4 * t * d * WIRE)
+    out.gemm("attention", t, d, width)
+    out.move(2 * t * width * WIRE)
+
+
+def _gqa_decode(case: Case, a: Any, s: Decode) -> Ledger:
+    out, t = Ledger(case), s.batch * s.q_len
+    h, h_kv, tile = per_rank(a.heads, s.ranks), per_rank(a.kv_heads, s.ranks), case.chip.padding
+    heads, context = min(h * s.dcp, a.heads), per_rank(s.context, s.dcp)
+    _gqa_project(out, a, t, h, h_kv)
+    # the queries of one KV head fill the rows of its tile together
+    rows = h_kv * tiles(s.q_len * per_rank(heads, h_kv), min(tile.attention_rows, 16))
+    row = cache_row(a, case.kv_dtype) * h_kv / a.kv_heads
+    out.core(
+        "gqa_decode",
+        4.0 * s.batch * tiles(context, tile.kv_tokens) * rows * a.head_dim,
+        s.batch * context * row + 2 * t * heads * a.head_dim * WIRE,
+    )
+    if s.layout == "sequence_sharded":
+        out.collective("all_gather", t * heads * a.head_dim * WIRE, s.dcp)
+        out.collective("all_gather", t * heads * s.dcp * 4.0, s.dcp)
+        out.collective("reduce_scatter", t * heads * (a.head_dim * 4.0 + 4.0), s.dcp)
+    _out(out, t, h * a.head_dim, s.ranks)
+    return out
+
+
+def _gqa_prefill(case: Case, a: Any, s: Prefill) -> Ledger:
+    out, t = Ledger(case), s.tokens / s.cp
+    h, h_kv = per_rank(a.heads, s.ranks), per_rank(a.kv_heads, s.ranks)
+    _gqa_project(out, a, t, h, h_kv)
+    out.collective("all_gather", s.tokens * 2 * h_kv * a.head_dim * WIRE, s.cp)
+    nbytes = 2 * (t * h + s.keys * h_kv) * a.head_dim * WIRE
+    out.core("gqa_prefill", 4.0 * s.pairs / s.cp * h * a.head_dim, nbytes, "bf16")
+    _out(out, t, h * a.head_dim, s.ranks)
+    return out

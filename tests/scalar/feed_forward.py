@@ -1,0 +1,155 @@
+"""Feed-forward blocks, dense and mixture of experts; the embedding, the head and MTP drafts."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from . import attention, links
+from .machine import PLAIN_BYTES, WIRE, Case, Ledger, part_width, products, tiles
+
+
+class Ranks(NamedTuple):
+    """The chips of a pipeline stage."""
+
+    tp: int
+    dp: int
+    ep: int
+    cp: int = 1
+
+    @property
+    def moe_tp(self) -> float:
+        return self.tp * self.dp / self.ep
+
+
+def gated(out: Ledger, part: str, t: float, inner: float) -> None:
+    """Gate and up in one product, their product, down."""
+    d = out.case.model.hidden_size
+    out.gemm(part, t, d, 2 * inner)
+    out.move(3 * t * inner * WIRE)
+    out.gemm(part, t, inner, d)
+
+
+def reduce(out: Ledger, t: float, tp: int, cp: int) -> None:
+    """Sum over TP: an all-reduce; with divided tokens a gather before and a scatter after."""
+    size = t * out.case.model.hidden_size * WIRE
+    for op in ("all_reduce",) if cp == 1 else ("all_gather", "reduce_scatter"):
+        out.collective(op, size, tp)
+
+
+def block(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> Ledger:
+    """One block over `t` tokens of each attention-DP rank. In decode tokens are not divided by cp."""
+    r = r._replace(cp=1) if decode else r
+    return _dense(case, f, t, r) if f.kind == "dense" else _moe(case, f, t, r, decode)
+
+
+def _dense(case: Case, f: Any, t: int, r: Ranks) -> Ledger:
+    out = Ledger(case)
+    out.move(4 * t / r.cp * case.model.hidden_size * WIRE)
+    gated(out, "dense", t, f.intermediate_size / r.tp)
+    reduce(out, t, r.tp, r.cp)
+    return out
+
+
+# ---- mixture of experts ----
+
+
+def weighted_choices(f: Any) -> float:
+    """Experts with weights that a token visits: its k choices less those that fall on zero experts."""
+    return f.experts_per_token * f.experts / (f.experts + f.zero_experts)
+
+
+def touched(experts: int, k: float, tokens: float) -> float:
+    """E (1 - (1 - k/E)^T)"""
+    return experts * (1.0 - (1.0 - k / experts) ** tokens)
+
+
+def _moe(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> Ledger:
+    out, d, choices = Ledger(case), case.model.hidden_size, f.experts + f.zero_experts
+    own = t / r.cp
+    out.move(4 * own * d * WIRE)
+    out.gemm("router", own, d, choices)
+    out.move(own * choices * 4.0)
+    out.link_s += _routes(case, f, t, r, decode)
+    _routed(out, f, t, r)
+    if f.shared_experts:
+        gated(out, "shared", t, f.shared_intermediate_size / r.tp)
+    return out
+
+
+def _routed(out: Ledger, f: Any, t: int, r: Ranks) -> None:
+    """The experts of one chip, each expert's rows in whole tiles, as one grouped kernel."""
+    case, d, k = out.case, out.case.model.hidden_size, weighted_choices(f)
+    skew = float(case.engine.imbalance) if r.ep > 1 else 1.0
+    rows = t * r.dp * k / r.ep * skew
+    stored = -(-(f.experts + case.redundant_experts) // r.ep)
+    active = min(touched(f.experts, k, t * r.dp) / r.ep, stored)
+    padded = active * tiles(rows / active, case.chip.padding.gemm_rows)
+    inner = f.intermediate_size / r.moe_tp
+    name, peak = products(case, "routed")
+    weights = active * 3 * d * inner * part_width(case, "routed")
+    # rows in and out, gate and up out and in, their product out and in
+    moved = rows * (2 * d + 4 * inner) * WIRE
+    out.kernel("grouped_gemm", name, peak, 2.0 * padded * d * 3 * inner, weights + moved)
+
+
+def _routes(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> float:
+    """Link time of the way that tokens take to their experts and back: the faster one the engine has."""
+    gathered = _gathered(case, t, r)
+    if not (case.engine.dispatch and r.ep > 1 and (r.dp > 1 or r.cp > 1)):
+        return gathered
+    dispatched = _dispatched(case, f, t, r, decode)
+    return dispatched if not case.engine.gather else min(dispatched, gathered)
+
+
+def _gathered(case: Case, t: int, r: Ranks) -> float:
+    out, size = Ledger(case), t * r.dp * case.model.hidden_size * WIRE
+    out.collective("all_gather", size, r.dp, r.tp)
+    out.collective("reduce_scatter", size, r.dp, r.tp)
+    reduce(out, t, r.tp, r.cp)
+    return out.link_s
+
+
+def _dispatched(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> float:
+    out, d, ranks = Ledger(case), case.model.hidden_size, r.tp * r.dp
+    own, copies = t / r.tp, weighted_choices(f) * r.moe_tp
+    node_limit = f.groups_per_token if f.groups > 1 else weighted_choices(f)
+    for op, width in (("dispatch", links.copy_width(d, "fp8" in case.chip.peak)), ("combine", 2.0 * d)):
+        if decode:
+            out.link_s += links.low_latency(case.chip, op, own, copies, width, ranks)
+        else:
+            out.link_s += links.normal(case.chip, op, own, copies, width, ranks, node_limit)
+    if r.cp == 1:
+        out.collective("all_gather", t * d * WIRE, r.tp)
+    return out.link_s
+
+
+# ---- both ends of the model ----
+
+
+def embedding(case: Case, t: int, tp: int) -> Ledger:
+    out, size = Ledger(case), t * case.model.hidden_size * WIRE
+    out.move(2 * size)
+    out.collective("all_reduce", size, tp)
+    return out
+
+
+def head(case: Case, rows: float, tp: int) -> Ledger:
+    """Final norm, logits by slices of the vocabulary, their gather, sampling in fp32."""
+    out, d, vocab = Ledger(case), case.model.hidden_size, case.model.vocab_size
+    out.move(3 * rows * d * WIRE)
+    out.gemm("lm_head", rows, d, vocab / tp)
+    out.collective("all_gather", rows * vocab * WIRE, tp)
+    out.move(rows * vocab * PLAIN_BYTES["fp32"])
+    return out
+
+
+def draft(case: Case, s: attention.Decode, r: Ranks) -> Ledger:
+    """One MTP pass for every sequence: embedding, projection of [hidden; embedding], one layer, head."""
+    model, out = case.model, Ledger(case)
+    one = attention.Decode(s.batch, 1, s.context, s.ranks, s.dcp, s.layout)
+    out.add(embedding(case, s.batch, r.tp))
+    out.gemm("mtp", s.batch, 2 * model.hidden_size, model.hidden_size)
+    out.add(attention.decode(case, model.attention[model.mtp.attention], one))
+    out.add(block(case, model.ffn[model.mtp.ffn], s.batch, r, True))
+    out.add(head(case, s.batch, r.tp))
+    return out

@@ -1,0 +1,158 @@
+"""Bytes per chip: weights, cache, and the rest, of one layer or of one pipeline stage."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .attention import cache_row, indexer_row, per_rank
+from .feed_forward import weighted_choices
+from .machine import Case, part_width, weight_width
+
+
+class Shards(NamedTuple):
+    tp: int
+    dp: int
+    ep: int
+    dcp: int
+    cp: int
+
+    @property
+    def heads(self) -> int:
+        """Ranks that share the attention heads."""
+        return self.tp // self.cp
+
+    @property
+    def moe_tp(self) -> int:
+        return self.tp * self.dp // self.ep
+
+
+# ---- weights ----
+
+
+def attention_weights(case: Case, a: Any, s: Shards) -> float:
+    """Head-wise matrices are divided, latent down-projections, norms and the indexer are whole on every rank."""
+    d, w = case.model.hidden_size, part_width(case, "attention")
+    if a.kind == "gqa":
+        q, kv = a.heads * a.head_dim, a.kv_heads * a.head_dim
+        held = per_rank(a.kv_heads, s.heads) / a.kv_heads
+        vectors = d + (2 * a.head_dim if a.qk_norm else 0) + (q + 2 * kv if a.qkv_bias else 0)
+        return w * (2 * d * q / s.heads + 2 * d * kv * held) + 2.0 * vectors
+    q_in = a.q_lora_rank or d
+    up = a.kv_lora_rank * a.heads * (a.qk_nope_head_dim + a.v_head_dim)
+    divided = q_in * a.heads * (a.qk_nope_head_dim + a.qk_rope_head_dim) + up + a.heads * a.v_head_dim * d
+    whole = d * ((a.q_lora_rank or 0) + a.kv_lora_rank + a.qk_rope_head_dim)
+    vectors = d + (a.q_lora_rank or 0) + a.kv_lora_rank
+    # absorbed decode keeps W_UK and W_UV once more in 16 bit
+    total = w * (divided / s.heads + whole) + 2.0 * vectors + 2.0 * up / s.heads
+    ix = a.sparse.indexer if a.sparse else None
+    if ix is not None:
+        total += part_width(case, "indexer") * (q_in * ix.heads * ix.head_dim + d * ix.head_dim)
+        total += part_width(case, "router") * d * ix.heads + 2.0 * 2 * ix.head_dim
+    return total
+
+
+def ffn_weights(case: Case, f: Any, s: Shards) -> float:
+    d = case.model.hidden_size
+    norm = 2.0 * d
+    if f.kind == "dense":
+        return part_width(case, "dense") * 3 * d * f.intermediate_size / s.tp + norm
+    experts = per_rank(f.experts + case.redundant_experts, s.ep)
+    total = norm + part_width(case, "router") * d * (f.experts + f.zero_experts)
+    total += part_width(case, "routed") * experts * 3 * d * f.intermediate_size / s.moe_tp
+    if f.shared_experts:
+        total += part_width(case, "shared") * 3 * d * f.shared_intermediate_size / s.tp
+    return total
+
+
+def layer_weights(case: Case, kind: tuple[Any, Any], s: Shards) -> float:
+    model = case.model
+    return sum(attention_weights(case, model.attention[n], s) for n in kind[0]) + sum(
+        ffn_weights(case, model.ffn[n], s) for n in kind[1]
+    )
+
+
+def draft_weights(case: Case, s: Shards) -> float:
+    """The MTP layers, each with its projection [2d, d]; they share embedding and head with the model."""
+    mtp = case.model.mtp
+    if mtp is None:
+        return 0.0
+    layer = layer_weights(case, ((mtp.attention,), (mtp.ffn,)), s)
+    return mtp.layers * (layer + 2 * case.model.hidden_size**2 * part_width(case, "mtp"))
+
+
+def vocabulary_weights(case: Case, part: str, s: Shards) -> float:
+    model = case.model
+    return model.vocab_size * model.hidden_size / s.tp * weight_width(model, model.weight_dtype(part))
+
+
+# ---- cache ----
+
+
+def layer_cache(case: Case, names: tuple[str, ...], s: Shards, layout: str) -> float:
+    """Bytes per distinct token on one chip."""
+    total = 0.0
+    for a in (case.model.attention[n] for n in names):
+        row = cache_row(a, case.kv_dtype)
+        if a.kind == "gqa":
+            row *= per_rank(a.kv_heads, s.heads) / a.kv_heads
+        elif layout == "latent_sharded":
+            row *= (a.kv_lora_rank / s.heads + a.qk_rope_head_dim) / (a.kv_lora_rank + a.qk_rope_head_dim)
+        total += (row + indexer_row(a)) / (s.dcp if layout == "sequence_sharded" else 1)
+    return total
+
+
+def draft_cache(case: Case, s: Shards, layout: str) -> float:
+    mtp = case.model.mtp
+    return 0.0 if mtp is None else mtp.layers * layer_cache(case, (mtp.attention,), s, layout)
+
+
+# ---- the rest ----
+
+
+def activations(case: Case, s: Shards, chunk: int, rows: int) -> float:
+    """Live 16-bit tensors of a pass of `chunk` tokens per DP rank: residual copies and the largest block's own,
+    and logits of `rows` positions in 16 bit and fp32."""
+    model, e = case.model, case.engine
+    d, largest = model.hidden_size, 0.0
+    for a in model.attention.values():
+        if a.kind == "mla":
+            width = per_rank(a.heads, s.heads) * (a.qk_nope_head_dim + a.qk_rope_head_dim + a.v_head_dim)
+        else:
+            width = (per_rank(a.heads, s.heads) + per_rank(a.kv_heads, s.heads)) * a.head_dim
+        largest = max(largest, 2.0 * chunk * width)
+    for f in model.ffn.values():
+        if f.kind == "dense":
+            largest = max(largest, 3.0 * chunk * f.intermediate_size / s.tp)
+            continue
+        everyone = chunk * s.dp
+        copies = everyone * weighted_choices(f) / s.ep
+        gathered = everyone * d if s.dp > 1 else 0.0
+        largest = max(largest, copies * (e.routed_copies * d + 3.0 * f.intermediate_size / s.moe_tp) + gathered)
+    return 2.0 * (e.hidden_copies * chunk * d + largest) + rows * model.vocab_size * (2 + 4)
+
+
+def workspace(case: Case, s: Shards, rows: float) -> float:
+    """Latents gathered from the cache, and the keys and values expanded from them, for dense MLA."""
+    largest = 0.0
+    for a in case.model.attention.values():
+        if a.kind == "mla" and not a.sparse:
+            width = a.kv_lora_rank + a.qk_rope_head_dim
+            width += per_rank(a.heads, s.heads) * (a.qk_nope_head_dim + a.v_head_dim)
+            largest = max(largest, 2.0 * rows * width)
+    return largest
+
+
+def everything_else(case: Case, st: Any, max_context: int, reserve: float | None) -> float:
+    """Activations, workspace and dispatch buffers; graphs, communication buffers and context, or the user's reserve."""
+    e, s = case.engine, Shards(st.tp, st.dp, st.ep, st.dcp, st.cp)
+    total = activations(case, s, st.prefill_chunk, st.batch * (1 + st.mtp))
+    if e.workspace is not None:
+        w = e.workspace
+        wanted = max(w.per_length * max_context, w.per_sequence_block * st.batch * st.block_size)
+        total += workspace(case, s, min(wanted, w.cap))
+    if e.dispatch and st.ep > 1 and st.dp > 1:
+        total += e.dispatch_buffer_bytes
+    if reserve is not None:
+        return total + reserve
+    total += e.graph_bytes + e.context_bytes
+    return total + (e.comm_buffer_bytes if st.tp * st.dp * st.pp > 1 else 0.0)

@@ -1,0 +1,265 @@
+"""One strategy: its rounds over the pipeline's stages, what its memory holds, what it serves."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from mlaplan.costs.pipeline import cuts  # candidates only; what each costs is worked out here
+
+from . import attention, feed_forward, links, memory
+from .machine import WIRE, Case, Ledger
+
+NAN = float("nan")
+
+
+class Stage(NamedTuple):
+    """Layers by kind, and whether the embedding and the head are with them."""
+
+    layers: dict[Any, int]
+    first: bool
+    last: bool
+
+
+def price(q: Any, st: Any, tokens_given: float | None = None) -> dict[str, float]:
+    """The columns of `mlaplan.plan.price` for one strategy of a question."""
+    s, work = q.setting, q.workload
+    case = Case(s.chip, s.model, s.engine, st.weight_dtype, st.kv_dtype, s.redundant_experts)
+    options = [stages(s.model, cut.layers) for cut in cuts(s.model, st.pp)]
+    tokens = tokens_per_round(s.model, st.mtp, tokens_given)
+    step_tokens = prefill_step_tokens(st, work, tokens)
+    out = decode_round(case, st, options, work.mean_context, q.budget)
+    out |= prefill_round(case, st, options[int(out["cut"])], step_tokens, work)
+    out |= served(case.engine, st, work, tokens, out, step_tokens)
+    return out
+
+
+def stages(model: Any, layers_per_stage: tuple[int, ...]) -> list[Stage]:
+    """The stages that a cut makes of the schedule."""
+    schedule = [(tuple(run.attention), tuple(run.ffn)) for run in model.layers for _ in range(run.count)]
+    out, start = [], 0
+    for i, n in enumerate(layers_per_stage):
+        held: dict[Any, int] = dict.fromkeys(dict.fromkeys(schedule), 0)
+        for layer in schedule[start : start + n]:
+            held[layer] += 1
+        out.append(Stage(held, i == 0, i == len(layers_per_stage) - 1))
+        start += n
+    return out
+
+
+# ---- one round ----
+
+
+class Blocks(NamedTuple):
+    """(time, exposed link time) of one micro-batch, by layer kind and for both ends."""
+
+    layer: dict[Any, tuple[float, float]]
+    embedding: tuple[float, float]
+    tail: tuple[float, float]
+
+    def of(self, stage: Stage, part: int) -> float:
+        """Time (part 0) or link time (part 1) of a stage."""
+        total = sum(n * self.layer[kind][part] for kind, n in stage.layers.items())
+        return total + stage.first * self.embedding[part] + stage.last * self.tail[part]
+
+
+def layer_time(ledgers: list[Ledger], halves: int, hidden: float) -> tuple[float, float]:
+    """(time, exposed link time): two half batches hide a part of the smaller of chip and link time."""
+    chip = halves * sum(x.chip_s for x in ledgers)
+    link = halves * sum(x.link_s for x in ledgers)
+    saved = hidden * min(chip, link) if halves > 1 else 0.0
+    return chip + link - saved, link - saved
+
+
+def times(ledger: Ledger, calls: float) -> tuple[float, float]:
+    return calls * (ledger.chip_s + ledger.link_s), calls * ledger.link_s
+
+
+def add(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
+    return a[0] + b[0], a[1] + b[1]
+
+
+class Round(NamedTuple):
+    worst_s: float
+    worst_link_s: float
+    total_s: float
+
+
+def over_stages(blocks: Blocks, option: list[Stage], host: float, layer_host: float) -> Round:
+    """Slowest stage and the sum of all, each at least as long as the host needs for its layers."""
+    worst, worst_link = 0.0, 0.0
+    for stage in option:
+        t = max(blocks.of(stage, 0), layer_host * sum(stage.layers.values())) + host
+        if t > worst:
+            worst, worst_link = t, blocks.of(stage, 1)
+    # all layers once: the same number for every cut, so that cuts that differ in nothing else stay equal
+    model = Stage({kind: sum(stage.layers[kind] for stage in option) for kind in option[0].layers}, True, True)
+    total = max(blocks.of(model, 0), layer_host * sum(model.layers.values())) + host * len(option)
+    return Round(worst, worst_link, total)
+
+
+def send_time(case: Case, st: Any, tokens: float) -> float:
+    """Residual stream and its norm, each rank its slice; stages may lie on neighbouring nodes."""
+    if st.pp == 1:
+        return 0.0
+    crosses = 2 * st.tp * st.dp > case.chip.scale_up.chips_per_node
+    return links.send(case.chip, 2 * tokens * case.model.hidden_size * WIRE / st.tp, crosses)
+
+
+def decode_round(case: Case, st: Any, options: list[list[Stage]], context: int, budget: Any) -> dict[str, float]:
+    """m micro-batches through p stages: max(m (slowest + send), sum + p send); the fastest cut that holds enough."""
+    model, halves = case.model, 1 + st.two_batch_overlap
+    m = min(st.pp, st.batch)
+    seqs = math.ceil(math.ceil(st.batch / m) / halves)
+    shape = attention.Decode(seqs, 1 + st.mtp, context, st.tp // st.cp, st.dcp, st.kv_layout)
+    ranks, t = feed_forward.Ranks(st.tp, st.dp, st.ep, st.cp), seqs * (1 + st.mtp)
+    attn = {n: attention.decode(case, a, shape) for n, a in model.attention.items()}
+    ffn = {n: feed_forward.block(case, f, t, ranks, True) for n, f in model.ffn.items()}
+    tail = times(feed_forward.head(case, t, st.tp), halves)
+    if st.mtp:
+        tail = add(tail, times(feed_forward.draft(case, shape, ranks), st.mtp * halves))
+    blocks = Blocks(
+        _layers(options[0], attn, ffn, halves, float(case.engine.overlap_fraction)),
+        times(feed_forward.embedding(case, t, st.tp), halves),
+        tail,
+    )
+    send = send_time(case, st, t * halves)
+    need = sequence_tokens(st, budget.max_context) * st.batch
+    other = memory.everything_else(case, st, budget.max_context, budget.reserve_bytes)
+    found = []
+    for option in options:
+        r = over_stages(blocks, option, float(case.engine.step_overhead_s), 0.0)
+        round_s = max(m * (r.worst_s + send), r.total_s + st.pp * send)
+        found.append((round_s, r, held(case, st, option, other, budget)))
+    enough = [i for i, (_, _, room) in enumerate(found) if room[0] >= need]
+    if enough:
+        cut = min(enough, key=lambda i: found[i][0])
+    else:
+        cut = max(range(len(found)), key=lambda i: found[i][2][0])
+    round_s, r, room = found[cut]
+    return {
+        "decode_s": round_s,
+        "decode_stage_s": r.worst_s,
+        "decode_total_s": r.total_s,
+        "decode_comm_s": m * (r.worst_link_s + send),
+        "cut": float(cut),
+        "kv_tokens": room[0],
+        "weight_bytes": room[1],
+        "kv_bytes_per_token": room[2],
+        "other_bytes": other,
+    }
+
+
+def prefill_round(case: Case, st: Any, option: list[Stage], step_tokens: int, work: Any) -> dict[str, float]:
+    """One step: the slowest stage and its send in steady state, all stages and sends for the first of them."""
+    model, e, halves = case.model, case.engine, 1 + st.two_batch_overlap
+    t = math.ceil(step_tokens / halves)
+    shape = attention.Prefill(t, work.isl - work.prefix_tokens, work.prefix_tokens, st.tp // st.cp, st.cp)
+    ranks = feed_forward.Ranks(st.tp, st.dp, st.ep, st.cp)
+    attn = {n: attention.prefill(case, a, shape) for n, a in model.attention.items()}
+    ffn = {n: feed_forward.block(case, f, t, ranks, False) for n, f in model.ffn.items()}
+    finished = max(t / shape.new, 1.0)
+    blocks = Blocks(
+        _layers(option, attn, ffn, halves, float(e.overlap_fraction)),
+        times(feed_forward.embedding(case, t, st.tp), halves),
+        times(feed_forward.head(case, finished, st.tp), halves),
+    )
+    r = over_stages(blocks, option, float(e.step_overhead_s), float(e.prefill_layer_host_s))
+    send = send_time(case, st, step_tokens)
+    return {
+        "prefill_s": r.worst_s + send,
+        "prefill_pass_s": r.total_s + st.pp * send,
+        "prefill_comm_s": r.worst_link_s + send,
+    }
+
+
+def _layers(
+    option: list[Stage], attn: dict[str, Ledger], ffn: dict[str, Ledger], halves: int, hidden: float
+) -> dict[Any, tuple[float, float]]:
+    return {
+        kind: layer_time([attn[n] for n in kind[0]] + [ffn[n] for n in kind[1]], halves, hidden)
+        for kind in option[0].layers
+    }
+
+
+# ---- memory ----
+
+
+def sequence_tokens(st: Any, max_context: int) -> int:
+    """One sequence at its end, in whole blocks on each of the ranks that share it."""
+    block = st.block_size * st.dcp
+    return math.ceil(max_context / block) * block
+
+
+def held(case: Case, st: Any, option: list[Stage], other: float, budget: Any) -> tuple[float, float, float]:
+    """(distinct tokens, weight bytes, cache bytes per token) of the stage that holds the fewest tokens."""
+    model, s = case.model, memory.Shards(st.tp, st.dp, st.ep, st.dcp, st.cp)
+    free = budget.memory_fraction * float(case.chip.memory.capacity) - other
+    found = []
+    for stage in option:
+        weights = sum(n * memory.layer_weights(case, kind, s) for kind, n in stage.layers.items() if n)
+        cache = sum(n * memory.layer_cache(case, kind[0], s, st.kv_layout) for kind, n in stage.layers.items() if n)
+        if stage.first or (stage.last and model.tied_embeddings):
+            weights += memory.vocabulary_weights(case, "embedding", s)
+        if stage.last and not model.tied_embeddings:
+            weights += memory.vocabulary_weights(case, "lm_head", s)
+        if stage.last and st.mtp:
+            weights += memory.draft_weights(case, s)
+            cache += memory.draft_cache(case, s, st.kv_layout)
+        found.append((math.floor((free - weights) / cache), weights, cache))
+    return min(found, key=lambda f: f[0])
+
+
+# ---- serving ----
+
+
+def tokens_per_round(model: Any, depth: int, given: float | None) -> float:
+    """1 + p + ... + p^k: drafts are accepted one after the other."""
+    if not depth or model.mtp is None:
+        return 1.0
+    if given is not None:
+        return min(given, 1.0 + depth)
+    return sum(float(model.mtp.acceptance) ** i for i in range(depth + 1))
+
+
+def prefill_step_tokens(st: Any, work: Any, tokens: float) -> int:
+    """Equal chunks of a long prompt; as many whole short ones as arrive in a decode round and fit the chunk."""
+    new = work.isl - work.prefix_tokens
+    pieces = math.ceil(new / st.prefill_chunk)
+    if pieces > 1:
+        return math.ceil(new / pieces)
+    arriving = math.floor(st.batch * tokens / work.osl)
+    return new * min(max(arriving, 1), max(st.prefill_chunk // new, 1))
+
+
+def served(e: Any, st: Any, work: Any, tokens: float, x: dict[str, float], step_tokens: int) -> dict[str, float]:
+    """X = 1 / (t_p + n t_d / b), and what follows from it."""
+    ranks, chips = st.dp * st.replicas, st.tp * st.dp * st.pp * st.replicas
+    offered = None if work.concurrency is None else work.concurrency / ranks
+    b = float(st.batch) if offered is None else min(float(st.batch), offered)
+    balance = float(e.prefill_balance) if st.dp > 1 else 1.0
+    pieces = (work.isl - work.prefix_tokens) / step_tokens
+    t_p = pieces * x["prefill_s"] / balance
+    n = (work.osl - 1) / tokens
+    busy = t_p + n * x["decode_s"] / max(b, 1.0)
+    rate = min(b, 1.0) / busy
+    rho = min(rate * t_p, 1.0)
+    wait = min(rho / (2.0 * max(1.0 - rho, 1e-9)), max(b - 1.0, 0.0)) * t_p
+    queue = 0.0 if offered is None else max(offered - st.batch, 0.0) / rate
+    passes = max(pieces, 1.0)
+    mixing = (x["decode_s"] * (math.ceil(passes) if e.mixed_prefill else 1)) if b > 1 else 0.0
+    front = float(e.front_end_s) + float(e.front_end_per_token_s) * work.isl
+    first = (passes - 1.0) * x["prefill_s"] / balance + x["prefill_pass_s"] + mixing + front
+    total = rate * ranks if work.rate is None else min(rate * ranks, work.rate)
+    tpot = busy * max(b, 1.0) / (n * tokens) if n > 0 else NAN
+    return {
+        "ttft_s": wait + queue + first,
+        "queue_s": wait + queue,
+        "tpot_s": tpot,
+        "requests_per_s": total,
+        "capacity_per_s": rate * ranks,
+        "tok_s_chip": total * work.osl / chips,
+        "tok_s_user": 1.0 / tpot,
+        "prefill_share": rho,
+        "sequences": b,
+    }
