@@ -72,6 +72,8 @@ def _lint(problem: Problem) -> Problem:
 
 
 def _files(given: str) -> Iterator[str]:
+    if not given.strip():
+        raise MlaplanError("an empty file name; expected a file or a folder")
     folder = Path(given)
     if not folder.is_dir():
         yield given

@@ -123,7 +123,8 @@ def find(kind: str, name_or_path: str) -> str:
     if not name_or_path.strip() or "\0" in name_or_path:
         raise UnknownName(kind, name_or_path.replace("\0", "\\0"), [name for name, _ in _names(kind)])
     path = Path(name_or_path).expanduser()
-    if len(path.parts) > 1 or path.is_absolute() or path.suffix.lower() in SUFFIXES or path.is_file():
+    looks_like_a_path = name_or_path.startswith((".", "~", "/")) or len(path.parts) > 1
+    if looks_like_a_path or path.suffix.lower() in SUFFIXES or path.is_file():
         config = path / "config.json"
         return str(config if config.is_file() else path)
     known = dict(_names(kind))

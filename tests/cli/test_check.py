@@ -83,6 +83,7 @@ def test_no_matching_input_is_an_error(run: Run, tmp_path: Path) -> None:
     assert result.code == 2
     assert result.err == "empty: holds nothing to check; expected *.yaml, *.yml or config.json\n"
     assert run("check").code == 2
+    assert run("check", "").err == "an empty file name; expected a file or a folder\n"
 
 
 def test_an_architecture_without_a_cost_model_is_a_warning(run: Run) -> None:

@@ -127,6 +127,8 @@ def test_a_config_json_or_its_folder_is_a_model() -> None:
         assert load_model(name).origin == str(Path("some-model/config.json"))
         assert load_model(name).hidden_size == 64
         assert kind_of("./some-model") == "model"
+    with pytest.raises(Unreadable, match="is a folder; expected a YAML or JSON file"):
+        load_model(".")
     with pytest.raises(SpecError, match=r"this is a model's config\.json; expected a chip file"):
         load_chip("some-model/config.json")
 
