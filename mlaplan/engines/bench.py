@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from mlaplan.engines.request import EmitRequest
@@ -16,18 +17,23 @@ def command(
     profile: Profile, request: EmitRequest, isl: int, osl: int, concurrency: int, prefix: int = 0
 ) -> str:
     """Requests of fixed lengths at fixed concurrency against the server on this host."""
-    lengths = {"--random-input-len": isl, "--random-output-len": osl}
+    requests = concurrency * BURSTS
     if profile.name == "sglang":
-        words = ["python3", "-m", "sglang.bench_serving", "--backend", "sglang", "--port", "30000"]
-        lengths["--random-range-ratio"] = 1  # shortest request / longest request
-    else:
-        words = ["vllm", "bench", "serve", "--port", "8000", "--ignore-eos"]
-        lengths["--random-range-ratio"] = 0  # half width of the lengths around their mean
+        words = ["python3 -m sglang.bench_serving --backend sglang --port 30000"]
         if prefix:
-            lengths["--random-input-len"] = isl - prefix
-            lengths["--random-prefix-len"] = prefix
-    words += ["--model", request.model, "--dataset-name", "random"]
-    for name, value in lengths.items():
-        words += [name, str(value)]
-    words += ["--max-concurrency", str(concurrency), "--num-prompts", str(concurrency * BURSTS)]
+            words += ["--dataset-name generated-shared-prefix --gsp-num-groups 1"]
+            words += [f"--gsp-prompts-per-group {requests}"]
+            words += [
+                f"--gsp-system-prompt-len {prefix} --gsp-question-len {isl - prefix} --gsp-output-len {osl}"
+            ]
+        else:  # range ratio 1: the shortest request is as long as the longest
+            words += [f"--dataset-name random-ids --random-input-len {isl} --random-output-len {osl}"]
+            words += ["--random-range-ratio 1"]
+    else:  # range ratio 0: no request is longer or shorter than the mean
+        words = ["vllm bench serve --port 8000 --dataset-name random --ignore-eos"]
+        words += [f"--random-input-len {isl - prefix} --random-output-len {osl} --random-range-ratio 0"]
+        words += [f"--random-prefix-len {prefix}"] if prefix else []
+    words += [
+        f"--model {shlex.quote(request.model)} --max-concurrency {concurrency} --num-prompts {requests}"
+    ]
     return " ".join(words)

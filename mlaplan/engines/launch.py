@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,23 +100,26 @@ def check_devices(request: EmitRequest) -> None:
         raise MlaplanError(f"devices={request.devices}: replicas x pp x dp x tp is {product}")
 
 
-def even_nodes(request: EmitRequest, engine: str) -> int:
-    """Nodes of one copy where each holds the same number of chips."""
-    nodes = -(-request.world // request.chips_per_node)
-    if request.world % nodes:
-        raise MlaplanError(
-            f"chips_per_node={request.chips_per_node}: {request.world} chips do not fill {nodes} nodes "
-            f"evenly as {engine} wants"
-        )
-    return nodes
+def even_nodes(request: EmitRequest, label: str, fits: Callable[[int, int], bool]) -> int:
+    """The fewest nodes in equal shares for one copy; `fits(nodes, chips on each)` is the engine's rule."""
+    fewest = -(-request.world // request.chips_per_node)
+    for nodes in range(fewest, min(2 * fewest, request.world) + 1):
+        if request.world % nodes == 0 and fits(nodes, request.world // nodes):
+            return nodes
+    raise MlaplanError(
+        f"chips_per_node={request.chips_per_node}: {label} cannot lay {request.dp} x {request.pp} x "
+        f"{request.tp} (dp, pp, tp) ranks onto {fewest} nodes in equal shares"
+    )
 
 
 def heading(request: EmitRequest, label: str, node: int, nodes: int) -> list[str]:
     """Comment lines over the command of one node."""
-    lines = [f"# {label}, node {node} of {nodes}: run on each node" if nodes > 1 else f"# {label}"]
+    lines = [f"# {label}"]
     if nodes > 1:
-        lines[0] = f"# {label}, node {node + 1} of {nodes}"
-        lines.append("# HEAD_ADDR: address of node 1 that all nodes reach")
+        lines = [
+            f"# {label}, node {node + 1} of {nodes}",
+            "# HEAD_ADDR: address of node 1 that all nodes reach",
+        ]
     if request.weight_conversion:
         lines.append(f"# MODEL_PATH: a copy of {request.model} converted to {request.weight_dtype} weights")
     if request.replicas > 1:

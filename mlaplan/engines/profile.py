@@ -122,6 +122,7 @@ class Kernel(Sourced):
         default=None, description="most local heads with decode context parallelism"
     )
     local_heads: tuple[Count, ...] = Field(default=(), description="only these numbers of heads on a rank")
+    env: dict[Text, Text] = Field(default_factory=dict, description="environment that turns it on")
     fallback: Flag = Field(
         default=False, description="works, but is never worth choosing where another backend does"
     )

@@ -20,21 +20,22 @@ INIT_PORT = 20000
 DEEPEP_MODE = {"low_latency": "low_latency", "high_throughput": "normal", "auto": "auto"}
 DISPATCH_TOKENS = "SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK"
 DISPATCH_DEFAULT = 128
+PREFILL_DEFAULT = 16384  # tokens of one prefill batch, whatever the chunk
 PARTITION = "SGLANG_PP_LAYER_PARTITION"
 
 
 def emit(profile: Profile, table: FlagTable, request: EmitRequest) -> list[str]:
     """One text per node: comments and a command. The first node serves."""
     launch.check_devices(request)
-    nodes = launch.even_nodes(request, profile.label)
-    # whole stages on a node, or whole nodes for a stage
-    fits = request.pp % nodes == 0 or (nodes % request.pp == 0 and request.ranks % (nodes // request.pp) == 0)
-    if not fits:
-        raise MlaplanError(
-            f"chips_per_node={request.chips_per_node}: {profile.label} cannot lay {request.pp} stages of "
-            f"{request.ranks} ranks onto {nodes} nodes"
-        )
+    nodes = launch.even_nodes(request, profile.label, lambda nodes, _local: _fits(request, nodes))
     return [_node(profile, table, request, node, nodes) for node in range(nodes)]
+
+
+def _fits(request: EmitRequest, nodes: int) -> bool:
+    """Whole stages on a node, or whole nodes to a stage."""
+    if nodes % request.pp == 0:
+        return request.ranks % (nodes // request.pp) == 0
+    return request.pp % nodes == 0
 
 
 def _node(profile: Profile, table: FlagTable, request: EmitRequest, node: int, nodes: int) -> str:
@@ -116,6 +117,7 @@ def _cache(profile: Profile, command: Command, request: EmitRequest) -> None:
     command.add("--page-size", request.block_size)
     cell = (request.chip_class, request.attention, request.kv_dtype, request.block_size)
     chosen = profile.kernel(*cell, dcp=request.dcp > 1)
+    command.env.update(chosen.env if chosen else {})
     if chosen is not None and chosen.name != getattr(profile.automatic(*cell), "name", None):
         command.add("--attention-backend", chosen.name)
     if request.memory_fraction is not None:
@@ -126,6 +128,8 @@ def _scheduler(profile: Profile, command: Command, request: EmitRequest) -> None
     command.add("--context-length", request.max_model_len)
     command.add("--max-running-requests", request.batch * request.dp)
     command.add("--chunked-prefill-size", request.prefill_chunk * request.dp)
+    if request.prefill_chunk > PREFILL_DEFAULT:
+        command.add("--max-prefill-tokens", request.prefill_chunk)
     graphs = profile.graphs.max_tokens * (1 if request.ranks < 4 else 2)
     if request.batch > graphs:  # else the largest decode steps run outside a graph
         old = command.table.name("--cuda-graph-max-bs") is not None

@@ -38,7 +38,12 @@ def _nodes(profile: Profile, table: FlagTable, request: EmitRequest) -> int:
             f"dp={request.dp}: in {profile.label} an attention-DP rank of {per_rank} chips cannot span nodes "
             f"of {request.chips_per_node}"
         )
-    return launch.even_nodes(request, profile.label)
+
+    def fits(_nodes: int, local: int) -> bool:
+        """Whole nodes to an attention-DP rank, and no tensor-parallel group cut in unequal parts."""
+        return per_rank % local == 0 and (local % request.tp == 0 or request.tp % local == 0)
+
+    return launch.even_nodes(request, profile.label, fits)
 
 
 def _node(profile: Profile, table: FlagTable, request: EmitRequest, node: int, nodes: int) -> str:
@@ -130,6 +135,7 @@ def _cache(profile: Profile, command: Command, request: EmitRequest) -> None:
     command.add("--block-size", request.block_size)
     cell = (request.chip_class, request.attention, request.kv_dtype, request.block_size)
     chosen = profile.kernel(*cell, dcp=request.dcp > 1)
+    command.env.update(chosen.env if chosen else {})
     if chosen is not None and chosen.name != getattr(
         profile.automatic(*cell, dcp=request.dcp > 1), "name", None
     ):

@@ -91,6 +91,8 @@ NODES = [
     ("sglang", {"dp": 16, "ep": 16}, 2),
     ("sglang", {"tp": 8, "pp": 4}, 4),
     ("sglang@0.5.5", {"tp": 4, "dp": 4, "ep": 4}, 2),
+    ("sglang", {"tp": 6, "pp": 2, "chips_per_node": 5}, 4),  # 3 nodes would cut a stage
+    ("vllm", {"tp": 4, "pp": 3}, 3),  # 2 nodes of 6 would cut a tensor-parallel group
 ]
 
 
@@ -160,6 +162,17 @@ def test_a_backend_is_named_only_where_the_engine_would_take_another():
     assert "attention-backend" not in emit("vllm", request(tp=8, kv_dtype="fp8"))[0]
     old = request(tp=8, chip_class="nvidia-blackwell", block_size=64)
     assert "VLLM_ATTENTION_BACKEND=FLASHINFER_MLA" in emit("vllm@0.11.0", old)[0]
+
+
+def test_aiter_is_turned_on():
+    amd = request(tp=8, chip_class="amd-cdna3", block_size=64)
+    assert "VLLM_ROCM_USE_AITER=1 vllm serve" in emit("vllm", amd)[0]
+    assert "SGLANG_USE_AITER=1 python3" in emit("sglang", amd)[0]
+
+
+def test_large_chunks_lift_the_prefill_batch_of_sglang():
+    assert "--max-prefill-tokens 32768" in emit("sglang", request(tp=8, prefill_chunk=32768))[0]
+    assert "max-prefill-tokens" not in emit("sglang", request(tp=8, prefill_chunk=16384))[0]
 
 
 def test_large_batches_keep_their_graphs():
@@ -243,10 +256,9 @@ REFUSED = [
     ),
     (
         "sglang",
-        {"tp": 6, "pp": 2, "chips_per_node": 5},
-        "chips_per_node=5: SGLang 0.5.23 cannot lay 2 stages of 6 ranks",
+        {"tp": 7, "chips_per_node": 4},
+        "chips_per_node=4: SGLang 0.5.23 cannot lay 1 x 1 x 7 (dp, pp, tp) ranks onto 2 nodes",
     ),
-    ("sglang", {"tp": 3, "chips_per_node": 2}, "chips_per_node=2: 3 chips do not fill 2 nodes evenly"),
     ("vllm", {"tp": 8, "devices": 16}, "devices=16: replicas x pp x dp x tp is 1 x pp 1 x dp 1 x tp 8 = 8"),
     ("vllm", {"dp": 2, "ep": 2, "all_to_all": "auto"}, "all_to_all=auto: vLLM 0.33.0 has one all-to-all"),
     (
@@ -285,15 +297,15 @@ def test_bench_command():
     plan = request(tp=8)
     vllm = bench_command("vllm", plan, isl=4096, osl=1024, concurrency=32, prefix_tokens=1024)
     assert vllm == (
-        "vllm bench serve --port 8000 --ignore-eos --model deepseek-ai/DeepSeek-V3 --dataset-name random "
+        "vllm bench serve --port 8000 --dataset-name random --ignore-eos "
         "--random-input-len 3072 --random-output-len 1024 --random-range-ratio 0 --random-prefix-len 1024 "
-        "--max-concurrency 32 --num-prompts 320"
+        "--model deepseek-ai/DeepSeek-V3 --max-concurrency 32 --num-prompts 320"
     )
     sglang = bench_command("sglang", plan, isl=4096, osl=1024, concurrency=32)
-    assert (
-        sglang.startswith("python3 -m sglang.bench_serving --backend sglang")
-        and "--random-range-ratio 1 " in sglang
-    )
+    assert sglang.startswith("python3 -m sglang.bench_serving --backend sglang")
+    assert "--random-range-ratio 1 " in sglang
+    shared = bench_command("sglang", plan, isl=4096, osl=1024, concurrency=32, prefix_tokens=1024)
+    assert "--gsp-system-prompt-len 1024 --gsp-question-len 3072 --gsp-output-len 1024" in shared
 
 
 def test_parse_reads_what_people_write():
