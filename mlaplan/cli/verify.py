@@ -45,8 +45,8 @@ def verify(
 ) -> int:
     """Prove that every variant computes the same attention.
 
-    A random block of the model's heads, in a narrower model, runs naive, absorbed, streamed, paged and on every
-    partition; each result is compared with naive attention in fp64, its bytes sent with their closed form.
+    A random block of the model's heads, in a narrower model, runs naive, absorbed, streamed, paged and on
+    every partition; each result is compared with naive attention in fp64, its bytes with their closed form.
 
     Exit code: 0 if all agree, 1 if one does not, 2 for bad usage.
     """
