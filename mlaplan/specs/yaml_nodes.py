@@ -94,10 +94,9 @@ class _Composer:
         for event in events:
             mark = (event.start_mark.line + 1, event.start_mark.column + 1)
             node: Node | None = None
-            if isinstance(event, yaml.DocumentStartEvent):
-                documents += 1
-                if documents > 1:
-                    raise self._error(mark, "a second document starts here", "one document in a file")
+            if isinstance(event, yaml.ScalarEvent):
+                self._refuse_tag(event, mark)
+                node = self._named(Node("scalar", self._scalar(event, mark), mark), event.anchor)
             elif isinstance(event, yaml.CollectionStartEvent):
                 self._refuse_tag(event, mark)
                 kind = "map" if isinstance(event, yaml.MappingStartEvent) else "list"
@@ -110,11 +109,12 @@ class _Composer:
                 kind, children, start, anchor = stack.pop()
                 pairs = list(zip(children[::2], children[1::2], strict=True)) if kind == "map" else children
                 node = self._named(Node(kind, pairs, start), anchor)
-            elif isinstance(event, yaml.ScalarEvent):
-                self._refuse_tag(event, mark)
-                node = self._named(Node("scalar", self._scalar(event, mark), mark), event.anchor)
             elif isinstance(event, yaml.AliasEvent):
                 node = self._alias(str(event.anchor), mark, stack)
+            elif isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
+                if documents > 1:
+                    raise self._error(mark, "a second document starts here", "one document in a file")
             if node is not None:
                 if stack:
                     stack[-1][1].append(node)
@@ -146,6 +146,8 @@ class _Composer:
             return value
         if value in _WORDS:
             return _WORDS[value]
+        if value[0] not in "+-.0123456789":
+            return value
         if value.lower() in _INFINITE:
             return _INFINITE[value.lower()]
         if _ODD_INT.fullmatch(value):
