@@ -139,14 +139,20 @@ def _kernels(name: str, where: str, dtype: str, kernels: list[Kernel], heads: in
     )
     if heads is None:
         return
-    if all(k.local_heads for k in kernels):
-        allowed = sorted({h for k in kernels for h in k.local_heads})
+    choosy = [k for k in kernels if k.local_heads]
+    if choosy:
+        anywhere = sorted({b for k in kernels if not k.local_heads for b in k.blocks})
+        allowed = sorted({h for k in choosy for h in k.local_heads})
         yield Limit(
             "tp",
-            lambda s: _is(s, "kv_dtype", dtype) & _none_of(heads * s.cp // s.tp, allowed),
+            lambda s: (
+                _is(s, "kv_dtype", dtype)
+                & _none_of(s.block_size, anywhere)
+                & _none_of(heads * s.cp // s.tp, allowed)
+            ),
             lambda s: (
                 f"tp={s.tp}: {heads * s.cp // s.tp} heads a rank, {name} has kernels for "
-                f"{' and '.join(map(str, allowed))} with {where}"
+                f"{' and '.join(map(str, allowed))} with blocks of {s.block_size} for {where}"
             ),
         )
     caps = [k.dcp_heads for k in kernels if dtype in k.dcp]

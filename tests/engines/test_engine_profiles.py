@@ -8,9 +8,10 @@ from mlaplan.engines import engine_names, engine_versions, load_profile, split_n
 from mlaplan.engines.load import at_version
 from mlaplan.engines.profile import ATTENTION_KINDS, Profile, attention_kind
 from mlaplan.errors import MlaplanError, SpecError, UnknownName
-from mlaplan.specs.lookup import load_model
+from mlaplan.specs.lookup import load_chip, load_model
 from mlaplan.specs.source import parse
 from mlaplan.specs.validate import build
+from mlaplan.strategy import Strategy
 
 EVERY = [f"{name}@{version}" for name in engine_names() for version in engine_versions(name)]
 
@@ -181,3 +182,40 @@ def test_versions_are_resolved_and_positions_kept():
     with pytest.raises(SpecError) as told:
         build(Profile, second)
     assert "toy.yaml:7:78: kernels[0].blocks[1]: got 'oops'" in str(told.value)
+
+
+def test_expresses_knows_the_model_and_the_chip():
+    v3, v32, minicpm = (load_model(name) for name in ("deepseek-v3", "deepseek-v3.2", "minicpm3-4b"))
+    h200 = load_chip("h200-sxm")
+    vllm = load_profile("vllm")
+    assert vllm.expresses(Strategy(tp=8, kv_dtype="fp8"), v3, h200) == []
+    assert vllm.expresses(Strategy(tp=16, ep=4), v3, h200) == [
+        "ep=4 of 16 ranks: vLLM 0.33.0 has EP over all TP x DP ranks or none"
+    ]
+    sharded = {"kv_layout": "sequence_sharded", "kv_dtype": "fp8_ds_mla"}
+    assert vllm.expresses(Strategy(tp=8, dcp=8, **sharded), v32, h200) == []
+    (few,) = vllm.expresses(Strategy(tp=4, dcp=4, **sharded), v32, h200)
+    assert few.startswith("dcp=4 with 32 heads a rank: vLLM 0.33.0 takes at most 31")
+    assert vllm.expresses(Strategy(), minicpm, h200) == [
+        "attention: vLLM 0.33.0 caches minicpm3-4b as full keys and values, not as latents"
+    ]
+    assert load_profile("sglang").expresses(Strategy(), minicpm, h200) == []
+    old = load_profile("vllm@0.15.1")
+    (heads,) = old.expresses(Strategy(tp=4, block_size=1), v3, "amd-cdna3")
+    assert heads == (
+        "tp=4: 32 heads a rank, vLLM 0.15.1 has kernels for 16 and 128 with blocks of 1 for bf16 on amd-cdna3"
+    )
+    assert old.expresses(Strategy(tp=4, block_size=16), v3, "amd-cdna3") == []  # Triton takes any number
+    assert old.expresses(Strategy(tp=8, block_size=1), v3, "amd-cdna3") == []
+
+
+def test_generic_expresses_all_but_a_contradiction():
+    generic = load_profile("generic")
+    everything = Strategy(
+        tp=8, dp=2, pp=2, ep=4, dcp=8, kv_layout="sequence_sharded", mtp=2, two_batch_overlap=1, batch=64
+    )
+    assert generic.expresses(everything, load_model("deepseek-v3"), load_chip("h200-sxm")) == []
+    assert generic.expresses(Strategy(tp=8, kv_layout="latent_sharded"), None, "sophgo") == []
+    assert generic.expresses(Strategy(tp=8, dcp=2), None, "sophgo") == [
+        "kv_layout=replicated with dcp=2: sequence_sharded goes with dcp above 1"
+    ]
