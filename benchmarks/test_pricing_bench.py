@@ -32,9 +32,7 @@ DEVICES = 64
 @pytest.fixture(scope="module")
 def question() -> Question:
     work = Workload(isl=4096, osl=1024, tpot_s=0.06, ttft_s=5.0)
-    return plan.question(
-        load_chip("h200-sxm"), load_model("deepseek-v3"), load_profile("generic"), work, Overrides()
-    )
+    return plan.question(load_chip("h200-sxm"), load_model("deepseek-v3"), load_profile("generic"), work, Overrides())
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +42,7 @@ def blocks(question: Question) -> list[Table]:
     for block in search.blocks(question, DEVICES, {}, found):
         table = search.batched(question, block, {}, found, memo)
         out += [
-            table.take(slice(start, start + search.BLOCK_ROWS))
-            for start in range(0, size(table), search.BLOCK_ROWS)
+            table.take(slice(start, start + search.BLOCK_ROWS)) for start in range(0, size(table), search.BLOCK_ROWS)
         ]
     return out
 
@@ -65,12 +62,8 @@ def test_strategies_priced_per_second(
     fast = benchmark.stats.stats.median / rows
     slow = median(_scalar_seconds(question, blocks))
     benchmark.extra_info |= {"rows": rows, "per_second": 1 / fast, "ratio_to_scalar": slow / fast}
-    note(
-        f"pricing: {rows:,} strategies, {1 / fast:,.0f} per CPU second (median of {ROUNDS}; bar {BAR_PER_SECOND:,})"
-    )
-    note(
-        f"pricing: {slow / fast:,.0f} times the scalar reference, which prices {1 / slow:,.0f} per CPU second"
-    )
+    note(f"pricing: {rows:,} strategies, {1 / fast:,.0f} per CPU second (bar {BAR_PER_SECOND:,})")
+    note(f"pricing: {slow / fast:,.0f} times the scalar reference, which prices {1 / slow:,.0f} per CPU second")
     assert 1 / fast >= BAR_PER_SECOND
 
 
@@ -103,6 +96,4 @@ def test_search_per_second(benchmark: Any, question: Question, note: Callable[[s
     benchmark.pedantic(whole, rounds=ROUNDS, warmup_rounds=1)
     rate = found.priced / benchmark.stats.stats.median
     benchmark.extra_info |= {"rows": found.priced, "per_second": rate}
-    note(
-        f"search: {found.priced:,} strategies enumerated, ruled, priced and ranked, {rate:,.0f} per CPU second"
-    )
+    note(f"search: {found.priced:,} strategies enumerated, priced and ranked, {rate:,.0f} per CPU second")
