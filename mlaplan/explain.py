@@ -12,6 +12,7 @@ import numpy as np
 
 from mlaplan.costs import band, breakdown, capacity, phases
 from mlaplan.costs.engine import Interval, exactly
+from mlaplan.costs.factor import Memo, Table
 from mlaplan.costs.operators import Prefill
 from mlaplan.rules import all_rules
 from mlaplan.rules.rule import Question
@@ -20,7 +21,7 @@ from mlaplan.strategy import Strategy, to_table
 
 if TYPE_CHECKING:
     from mlaplan.costs.breakdown import Phase
-    from mlaplan.costs.factor import Columns, Table
+    from mlaplan.costs.factor import Columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +92,18 @@ def explain(
 
     A served workload includes the decode and prefill steps it consists of.
     """
-    table = to_table([strategy])
+    table = Table(to_table([strategy]))
     s, work = q.setting, q.workload
     context = decode_context or work.mean_context
     need = capacity.sequence_tokens(table, q.budget.max_context) * table["batch"]
-    cols = phases.decode(s, table, context, q.budget, np.asarray(need, dtype=float))
+    cols = phases.decode(s, table, context, q.budget, np.asarray(need, dtype=float), detail=True)
     cut = int(cols["cut"][0])
     prompts = Prefill(work.new_tokens, work.prefix_tokens)
     tokens = acceptance(q, strategy.mtp, tokens_given)
     step_tokens = (
         np.array([prefill_tokens]) if prefill_tokens else steady.prefill_step_tokens(table, work, tokens.value)
     )
-    cols |= phases.prefill(s, table, step_tokens, prompts, cols["cut"])
+    cols |= phases.prefill(s, table, step_tokens, prompts, cols["cut"], detail=True)
     cols |= steady.served(
         table, work, s.engine, np.array([tokens.value]), cols["decode_s"], cols["prefill_s"], cols["prefill_pass_s"],
         step_tokens,
@@ -132,7 +133,7 @@ def explain(
 def memory_of(q: Question, table: Table, cols: Columns) -> Memory:
     """Memory of a one-row table from its capacity columns."""
     items = {"weight_bytes": float(cols["weight_bytes"][0])}
-    for name, column in capacity.other_items(q.setting, table, q.budget).items():
+    for name, column in capacity.other_items(q.setting, table, q.budget, Memo()).items():
         items[name] = float(np.ravel(column)[0])
     per_token = float(cols["kv_bytes_per_token"][0])
     held = int(np.ravel(capacity.sequence_tokens(table, q.budget.max_context))[0]) * int(table["batch"][0])

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
-
-from mlaplan.costs.factor import Columns
 
 LIKENESS = 0.01  # scores closer than this are alike, and the simpler plan goes first
 
 
-def score(columns: Columns, objective: str, osl: int, chips: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Higher is better. throughput, pareto: tok/s/chip; latency: -(TTFT + (OSL - 1) TPOT); cost: tok/s per chip used."""
+def score(columns: Mapping[str, NDArray[Any]], objective: str, osl: int) -> NDArray[np.float64]:
+    """Higher is better. latency: -(TTFT + (OSL - 1) TPOT); throughput, cost and pareto: tok/s per chip used.
+
+    With one price per chip, dollars per token are the inverse of tok/s/chip; cost may use fewer chips.
+    """
     if objective == "latency":
-        tpot = np.nan_to_num(columns["tpot_s"])
-        return -(columns["ttft_s"] + (osl - 1) * tpot)
-    return columns["tok_s_chip"] + 0.0 * chips
+        return -(columns["ttft_s"] + (osl - 1) * np.nan_to_num(columns["tpot_s"]))
+    return np.asarray(columns["tok_s_chip"], dtype=np.float64)
 
 
 def best_of_each(group: NDArray[np.intp], value: NDArray[np.float64], tie: NDArray[np.float64]) -> NDArray[np.intp]:

@@ -19,6 +19,7 @@ from mlaplan.strategy import CODED, KV_LAYOUTS
 
 STRUCTURE = ("replicas", "pp", "tp", "dp", "ep", "dcp", "cp", "kv_layout")
 LONG_PROMPT = 16384  # tokens from which prefill context parallelism is considered
+CHOICES = ("weight_dtype", "kv_dtype", "prefill_chunk", "two_batch_overlap", "mtp")
 CHUNKS = (2048, 8192, 16384)
 
 
@@ -71,7 +72,7 @@ def structures(
                             for layout in allowed("kv_layout", _layouts(dcp, tp, mla)):
                                 rows.append((replicas, pp, tp, dp, ep, dcp, cp, layout))
     columns = np.array(rows, dtype=np.int64).reshape(-1, len(STRUCTURE)).T
-    return dict(zip(STRUCTURE, columns, strict=True))
+    return Table(dict(zip(STRUCTURE, columns, strict=True)))
 
 
 def _layouts(dcp: int, tp: int, mla: bool) -> list[int]:
@@ -97,7 +98,7 @@ def expand(table: Table, axes: Axes) -> Table:
     blocks[list(block_of)] = list(block_of.values())
     out |= {"weight_dtype": weight[keep], "kv_dtype": kv[keep], "prefill_chunk": chunk[keep]}
     out |= {"two_batch_overlap": tbo[keep], "mtp": mtp[keep], "block_size": blocks[kv[keep]]}
-    return {name: np.asarray(column, dtype=np.int64) for name, column in out.items()}
+    return Table({name: np.asarray(column, dtype=np.int64) for name, column in out.items()}, table.domains)
 
 
 def batch_grid(limit: int) -> NDArray[np.int64]:
@@ -107,16 +108,20 @@ def batch_grid(limit: int) -> NDArray[np.int64]:
     return grid[grid < limit].astype(np.int64)
 
 
-def with_batches(table: Table, limit: NDArray[np.int64], fixed_batch: int | None = None) -> Table:
-    """Each row with every batch of the grid below its own limit, and the limit itself; none where it is below 1."""
-    if fixed_batch is not None:
-        keep = np.flatnonzero(limit >= 1)
-        out = {name: column[keep] for name, column in table.items()}
-        return {**out, "batch": np.full(len(keep), fixed_batch, dtype=np.int64)}
+def with_batches(
+    table: Table, limit: NDArray[np.int64], fixed_batch: int | None = None, only_limit: bool = False
+) -> Table:
+    """Each row with every batch of the grid below its own limit, and the limit itself; none where it is below 1.
+
+    only_limit: the limit alone. fixed_batch: this batch on every row with a limit.
+    """
+    if fixed_batch is not None or only_limit:
+        kept = table.take(np.flatnonzero(limit >= 1))
+        batch = limit[limit >= 1] if fixed_batch is None else np.full(size(kept), fixed_batch, dtype=np.int64)
+        return kept.having(batch=batch)
     grid = batch_grid(int(limit.max(initial=1)))
     count = np.where(limit >= 1, np.searchsorted(grid, limit) + 1, 0)
     index = np.repeat(np.arange(len(limit)), count)
     rank = np.arange(len(index)) - np.repeat(np.cumsum(count) - count, count)
-    padded = np.append(grid, 0)
-    batch = np.where(rank == count[index] - 1, limit[index], padded[np.minimum(rank, len(grid))])
-    return {**{name: column[index] for name, column in table.items()}, "batch": batch.astype(np.int64)}
+    batch = np.where(rank == count[index] - 1, limit[index], np.append(grid, 0)[np.minimum(rank, len(grid))])
+    return table.take(index).having(batch=batch.astype(np.int64))

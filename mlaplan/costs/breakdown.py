@@ -38,7 +38,8 @@ def decode(s: Setting, table: Table, context: int, step_s: float, total_s: float
     machine = s.machine(cells["weight_dtype"], cells["kv_dtype"])
     pp, tbo = cells["pp"], cells["two_batch_overlap"]
     m = int(step.micro_batches(pp, cells["batch"]))
-    tail = dense.head_ops(machine, cells["tokens"], cells["tp"])
+    tokens = cells["tokens"] = cells["seqs"] * cells["q_len"]
+    tail = dense.head_ops(machine, tokens, cells["tp"])
     if cells["mtp"]:
         drafts = operators.mtp_draft(machine, cells, context, s.moe)
         tail += [op._replace(name=f"mtp_{op.name}").scaled(cells["mtp"]) for op in drafts]
@@ -49,8 +50,8 @@ def decode(s: Setting, table: Table, context: int, step_s: float, total_s: float
     def ffn(name: str) -> list[Op]:
         return operators.feed_forward(machine, name, cells, True, s.moe)
 
-    embedding = dense.embedding_ops(machine, cells["tokens"], cells["tp"])
-    send = float(step.send_times(s, cells, cells["tokens"])) if pp > 1 else 0.0
+    embedding = dense.embedding_ops(machine, tokens, cells["tp"])
+    send = float(step.send_times(s, cells, tokens)) if pp > 1 else 0.0
     host = float(s.engine.step_overhead_s)
     parts = _stages(s, pp, cut, attention, ffn, embedding, tail, tbo, host, 0.0)
     return _phase(s, parts, step_s, total_s, m, send, pp)
@@ -61,7 +62,8 @@ def prefill(s: Setting, table: Table, step_tokens: int, prompts: Prefill, step_s
     cells = _scalars(step.prefill_cells(table, np.array([step_tokens])))
     machine = s.machine(cells["weight_dtype"], cells["kv_dtype"])
     pp, tbo = cells["pp"], cells["two_batch_overlap"]
-    rows = step.finished(cells["tokens"], prompts)
+    tokens = cells["tokens"] = cells["step_tokens"]
+    rows = step.finished(tokens, prompts)
 
     def attention(name: str) -> list[Op]:
         return operators.attention_prefill(machine, name, cells, prompts)
@@ -69,7 +71,7 @@ def prefill(s: Setting, table: Table, step_tokens: int, prompts: Prefill, step_s
     def ffn(name: str) -> list[Op]:
         return operators.feed_forward(machine, name, cells, False, s.moe)
 
-    embedding = dense.embedding_ops(machine, cells["tokens"], cells["tp"])
+    embedding = dense.embedding_ops(machine, tokens, cells["tp"])
     tail = dense.head_ops(machine, rows, cells["tp"])
     send = float(step.send_times(s, cells, step_tokens)) if pp > 1 else 0.0
     e = s.engine
@@ -146,7 +148,7 @@ def merged(ops: list[Op]) -> list[Op]:
     """Operators of one name as one, in order of appearance, as plain floats."""
     out: dict[str, Op] = {}
     for op in ops:
-        op = op._replace(**{f: float(getattr(op, f)) for f in _SUMMED})
+        op = op._replace(**{f: float(getattr(op, f)) for f in _SUMMED})  # type: ignore[arg-type]
         if op.name in out:
             known = out[op.name]
             op = known._replace(**{f: getattr(known, f) + getattr(op, f) for f in _SUMMED})

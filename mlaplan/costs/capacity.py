@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlaplan.costs import memory, pipeline
-from mlaplan.costs.factor import Columns, Table, by_values, factored, size, take
+from mlaplan.costs.factor import Columns, Memo, Table, by_values, distinct, size
 from mlaplan.costs.roofline import Numeric, ceil_div
 from mlaplan.strategy import KV_DTYPES, KV_LAYOUTS, WEIGHT_DTYPES
 
@@ -41,7 +41,7 @@ def usable_bytes(s: Setting, budget: Budget) -> float:
     return budget.memory_fraction * float(s.chip.memory.capacity)
 
 
-def weight_columns(s: Setting, table: Table) -> Columns:
+def weight_columns(s: Setting, table: Table, memo: Memo) -> Columns:
     """Weights per chip of one layer of each kind (`w0`, `w1`...), of the MTP layers and of the two vocabularies."""
     kinds = pipeline.layer_kinds(s.model)
 
@@ -54,10 +54,10 @@ def weight_columns(s: Setting, table: Table) -> Columns:
         return {name: np.broadcast_to(column, size(sub)) for name, column in out.items()}
 
     precision = ("weight_dtype",)
-    return factored(table, (*SHARDS, *precision), lambda u: by_values(u, precision, of))
+    return memo.factored("weights", table, (*SHARDS, *precision), lambda u: by_values(u, precision, of))
 
 
-def kv_columns(s: Setting, table: Table) -> Columns:
+def kv_columns(s: Setting, table: Table, memo: Memo) -> Columns:
     """Cache bytes per distinct token and chip of one layer of each kind (`k0`...), and of the MTP layers."""
     kinds = pipeline.layer_kinds(s.model)
     mtp = s.model.mtp
@@ -73,21 +73,22 @@ def kv_columns(s: Setting, table: Table) -> Columns:
         return {name: np.broadcast_to(column, size(sub)) for name, column in out.items()}
 
     precision = ("kv_layout", "kv_dtype")
-    return factored(table, (*SHARDS, *precision), lambda u: by_values(u, precision, of))
+    return memo.factored("cache", table, (*SHARDS, *precision), lambda u: by_values(u, precision, of))
 
 
-def other_items(s: Setting, table: Table, budget: Budget) -> dict[str, Numeric]:
+def other_items(s: Setting, table: Table, budget: Budget, memo: Memo) -> dict[str, Numeric]:
     """Everything that is neither weights nor cache, by name, per row. [B]"""
-    e, sh = s.engine, shards(table)
-    rows = e.workspace.rows(budget.max_context + 0 * table["batch"], table["batch"], table["block_size"]) if e.workspace else 0.0
+    e, heads = s.engine, _per_rank(s, table, memo)
     dispatches = (table["ep"] > 1) & (table["dp"] > 1) & e.dispatch
+    logits = memory.logit_bytes(s.model, table["batch"], 1 + table["mtp"])
     out: dict[str, Numeric] = {
-        "activation_bytes": memory.activation_bytes(
-            s.model, sh, table["prefill_chunk"], table["batch"], 1 + table["mtp"], e.hidden_copies, e.routed_copies
-        ),
-        "workspace_bytes": memory.mla_workspace_bytes(s.model, sh, rows),
+        "activation_bytes": heads["activation"] + logits,
         "dispatch_buffer_bytes": np.where(dispatches, e.dispatch_buffer_bytes, 0.0),
     }
+    if e.workspace is not None:
+        longest = np.full(size(table), budget.max_context)
+        rows = e.workspace.rows(longest, table["batch"], table["block_size"])
+        out["workspace_bytes"] = heads["workspace_row"] * rows
     if budget.reserve_bytes is not None:
         return {**out, "reserve_bytes": budget.reserve_bytes}
     return {
@@ -98,17 +99,25 @@ def other_items(s: Setting, table: Table, budget: Budget) -> dict[str, Numeric]:
     }
 
 
-def other_bytes(s: Setting, table: Table, budget: Budget) -> NDArray[np.float64]:
-    """Sum of `other_items` per row."""
-    names = (*SHARDS, "pp", "prefill_chunk", "block_size", "batch", "mtp")
+def _per_rank(s: Setting, table: Table, memo: Memo) -> Columns:
+    """Activations of a prefill step and one row of the MLA workspace, by shards and chunk. [B]"""
+    e = s.engine
 
     def price(u: Table) -> Columns:
-        total: Numeric = np.zeros(size(u))
-        for one in other_items(s, u, budget).values():
-            total = total + one
-        return {"other": total}
+        sh = shards(u)
+        active = memory.activation_bytes(s.model, sh, u["prefill_chunk"], e.hidden_copies, e.routed_copies)
+        row = memory.mla_workspace_bytes(s.model, sh, np.ones(size(u)))
+        return {"activation": active, "workspace_row": np.broadcast_to(row, size(u))}
 
-    return factored(table, names, price)["other"]
+    return memo.factored("activations", table, (*SHARDS, "prefill_chunk"), price)
+
+
+def other_bytes(s: Setting, table: Table, budget: Budget, memo: Memo) -> NDArray[np.float64]:
+    """Sum of `other_items` per row."""
+    total: Numeric = np.zeros(size(table))
+    for one in other_items(s, table, budget, memo).values():
+        total = total + one
+    return total
 
 
 class StageBytes(NamedTuple):
@@ -118,10 +127,10 @@ class StageBytes(NamedTuple):
     kv_per_token: Numeric
 
 
-def stage_bytes(s: Setting, stage: pipeline.Stage, w: Columns, k: Columns, with_mtp: Numeric, n: int) -> StageBytes:
+def stage_bytes(s: Setting, stage: pipeline.Stage, w: Columns, k: Columns, with_mtp: Numeric) -> StageBytes:
     """Sum of a stage's layers, with the vocabularies and the MTP layers where they are."""
-    weights: Numeric = np.zeros(n)
-    kv: Numeric = np.zeros(n)
+    weights: Numeric = 0.0
+    kv: Numeric = 0.0
     for i, count in enumerate(stage.counts):
         if count:
             weights = weights + count * w[f"w{i}"]
@@ -136,31 +145,49 @@ def stage_bytes(s: Setting, stage: pipeline.Stage, w: Columns, k: Columns, with_
     return StageBytes(weights, kv)
 
 
-class Fit(NamedTuple):
-    """Per row of one pipeline depth: tokens that each cut holds [cuts, rows], its heaviest stage's weights."""
+class Room(NamedTuple):
+    """Tokens that one cut holds; weights and cache bytes per token of its fullest stage. Per row."""
 
-    kv_tokens: NDArray[np.float64]
-    weight_bytes: NDArray[np.float64]
-    kv_bytes_per_token: NDArray[np.float64]
+    kv_tokens: Numeric
+    weight_bytes: Numeric
+    kv_bytes_per_token: Numeric
 
 
-def fit(s: Setting, table: Table, budget: Budget, cuts: list[pipeline.Cut], other: NDArray[np.float64]) -> Fit:
-    """Capacity of every cut for rows of one pipeline depth. Negative tokens say that not even the weights fit."""
-    n = size(table)
-    w, k = weight_columns(s, table), kv_columns(s, table)
-    free = usable_bytes(s, budget) - other
-    with_mtp = (table["mtp"] > 0).astype(np.float64)
-    tokens = np.full((len(cuts), n), np.inf)
-    heaviest, widest = np.zeros((len(cuts), n)), np.zeros((len(cuts), n))
-    for c, cut in enumerate(cuts):
+class Space:
+    """Memory of rows of one pipeline depth, from which the room under any cut follows."""
+
+    def __init__(self, s: Setting, table: Table, budget: Budget, memo: Memo) -> None:
+        self.setting = s
+        self.weights, self.cache = weight_columns(s, table, memo), kv_columns(s, table, memo)
+        self.other = other_bytes(s, table, budget, memo)
+        self.free = usable_bytes(s, budget) - self.other
+        self.with_mtp = (table["mtp"] > 0).astype(np.float64)
+
+    def _stage(self, stage: pipeline.Stage) -> StageBytes:
+        return stage_bytes(self.setting, stage, self.weights, self.cache, self.with_mtp)
+
+    def tokens(self, cut: pipeline.Cut) -> Numeric:
+        """Distinct tokens that the fullest stage holds; negative where not even the weights fit."""
+        least: Numeric = None
         for stage in cut.stages:
-            one = stage_bytes(s, stage, w, k, with_mtp, n)
-            room = np.floor((free - one.weights) / one.kv_per_token)
-            worse = room < tokens[c]
-            tokens[c] = np.where(worse, room, tokens[c])
-            heaviest[c] = np.where(worse, one.weights, heaviest[c])
-            widest[c] = np.where(worse, one.kv_per_token, widest[c])
-    return Fit(tokens, heaviest, widest)
+            one = self._stage(stage)
+            room = (self.free - one.weights) / one.kv_per_token
+            least = room if least is None else np.minimum(least, room)
+        return np.floor(least)
+
+    def room(self, cut: pipeline.Cut) -> Room:
+        """The same with what the fullest stage holds besides."""
+        out: Room | None = None
+        for stage in cut.stages:
+            one = self._stage(stage)
+            room = (self.free - one.weights) / one.kv_per_token
+            if out is None:
+                out = Room(room, one.weights, one.kv_per_token)
+                continue
+            fuller = room < out.kv_tokens
+            out = Room(*(np.where(fuller, a, b) for a, b in zip((room, *one), out, strict=True)))
+        assert out is not None
+        return out._replace(kv_tokens=np.floor(out.kv_tokens))
 
 
 def sequence_tokens(table: Table, max_context: int) -> Numeric:
@@ -171,8 +198,8 @@ def sequence_tokens(table: Table, max_context: int) -> Numeric:
 
 def rows_by_depth(table: Table) -> list[tuple[int, NDArray[np.intp], Table]]:
     """(pp, row numbers, their table) for every pipeline depth."""
-    return [
-        (int(pp), rows, take(table, rows))
-        for pp in np.unique(table["pp"])
-        for rows in [np.flatnonzero(table["pp"] == pp)]
-    ]
+    depths, index = distinct(table, ("pp",))
+    if size(depths) == 1:
+        return [(int(depths["pp"][0]), np.arange(size(table)), table)]
+    by_depth = [np.flatnonzero(index == i) for i in range(size(depths))]
+    return [(int(pp), rows, table.take(rows)) for pp, rows in zip(depths["pp"], by_depth, strict=True)]

@@ -14,7 +14,7 @@ from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op
 from mlaplan.costs.roofline import Numeric
 
 if TYPE_CHECKING:
-    from mlaplan.specs.model import DenseFfn
+    from mlaplan.specs.model import DenseFFN
 
 LOGIT_BYTES = 4.0
 
@@ -39,7 +39,7 @@ def reduce_ops(m: Machine, name: str, tokens: Numeric, tp: Numeric, cp: Numeric)
     return [whole.scaled(1 - divided), gather.scaled(1 * divided), scatter.scaled(1 * divided)]
 
 
-def ffn_ops(m: Machine, f: DenseFfn, tokens: Numeric, tp: Numeric, cp: Numeric) -> list[Op]:
+def ffn_ops(m: Machine, f: DenseFFN, tokens: Numeric, tp: Numeric, cp: Numeric) -> list[Op]:
     """One dense block over the tokens of one attention-DP rank."""
     norm = m.elementwise("ffn_norm", 4 * tokens / cp * m.model.hidden_size * ACTIVATION_BYTES)
     ops = gated_ops(m, "dense", "dense", tokens, f.intermediate_size / tp)

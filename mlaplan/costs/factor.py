@@ -1,80 +1,217 @@
 """Pricing on distinct rows: a quantity that depends on a few columns is computed once per combination of them.
 
 Strategies are flat integer columns. Of the 14 columns an attention operator depends on five or six, so a million
-rows hold some thousand distinct attention problems. `factored` finds them by dense codes (no sorting), prices
-them, and spreads the result: the same formulas, the same floats, a fraction of the work.
+rows hold some thousand distinct attention problems. A `Memo` numbers the combinations by the columns' codes,
+prices those it has not seen, and spreads the result over the rows: the same formulas, the same floats, a fraction
+of the work, and blocks of rows small enough for the processor's cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-Table = dict[str, NDArray[np.int64]]
 Columns = dict[str, NDArray[np.float64]]
+Rows = NDArray[np.intp] | NDArray[np.bool_] | slice
+
+LARGEST_KEY = 1 << 24  # combinations that a memo numbers directly; beyond it each call finds its own
 
 
-def size(table: Table) -> int:
+class Domain(NamedTuple):
+    """The values that a column can take, rising, and the code of each."""
+
+    values: NDArray[np.int64]
+    low: int
+    lookup: NDArray[np.int32]
+
+    def codes(self, column: NDArray[np.int64]) -> NDArray[np.int32]:
+        return self.lookup[column - self.low if self.low else column]
+
+
+def domain(values: Any) -> Domain:
+    """The domain of these values."""
+    distinct_values = np.unique(np.asarray(values, dtype=np.int64))
+    low = int(distinct_values[0]) if len(distinct_values) else 0
+    lookup = np.zeros(int(distinct_values[-1]) - low + 1 if len(distinct_values) else 1, dtype=np.int32)
+    lookup[distinct_values - low] = np.arange(len(distinct_values), dtype=np.int32)
+    return Domain(distinct_values, low, lookup)
+
+
+class Table(dict[str, NDArray[Any]]):
+    """Columns of equal length. Integer ones have a domain: given from outside, or that of their own values.
+
+    Tables that share a `Memo` must share the domains of all columns in its keys.
+    """
+
+    __slots__ = ("_codes", "_own", "domains")
+
+    def __init__(self, columns: Mapping[str, Any], domains: Mapping[str, Domain] | None = None) -> None:
+        super().__init__(columns)
+        self.domains: Mapping[str, Domain] = {} if domains is None else domains
+        self._own: dict[str, Domain] = {}
+        self._codes: dict[str, NDArray[np.int32]] = {}
+
+    def domain(self, name: str) -> Domain:
+        known = self.domains.get(name) or self._own.get(name)
+        if known is None:
+            known = self._own[name] = domain(self[name])
+        return known
+
+    def codes(self, name: str) -> NDArray[np.int32]:
+        known = self._codes.get(name)
+        if known is None:
+            known = self._codes[name] = self.domain(name).codes(self[name])
+        return known
+
+    def key(self, names: Sequence[str]) -> tuple[NDArray[Any], tuple[int, ...]]:
+        """(one integer per row for its combination of the named columns, sizes of their domains)."""
+        radix = tuple(len(self.domain(name).values) for name in names)
+        small = np.prod(radix, dtype=np.float64) < np.iinfo(np.int32).max
+        key: Any = None
+        for name, count in zip(names, radix, strict=True):
+            if count == 1:
+                continue
+            if key is None:
+                key = self.codes(name).astype(np.int32 if small else np.int64)
+            else:
+                key *= count
+                key += self.codes(name)
+        return (np.zeros(size(self), dtype=np.int32) if key is None else key), radix
+
+    def of_keys(self, names: Sequence[str], radix: tuple[int, ...], keys: NDArray[np.int64]) -> Table:
+        """The combinations that keys of `key` stand for."""
+        columns: dict[str, Any] = {}
+        rest = keys
+        for name, count in zip(reversed(names), reversed(radix), strict=True):
+            values = self.domain(name).values
+            columns[name] = values[rest % count] if count > 1 else np.full(len(keys), values[0])
+            rest = rest // count
+        return self._like({name: columns[name] for name in names})
+
+    def having(self, **columns: Any) -> Table:
+        """The table with more or other columns."""
+        out = Table({**self, **columns}, self.domains)
+        out._codes = {n: c for n, c in self._codes.items() if n not in columns}
+        out._own = {n: d for n, d in self._own.items() if n not in columns}
+        return out
+
+    def within(self, **columns: Any) -> Table:
+        """The table with other values of columns whose domain holds them already."""
+        out = self.having(**columns)
+        out._own |= {n: d for n, d in self._own.items() if n in columns}
+        return out
+
+    def widened(self, name: str, value: int) -> Table:
+        """The table with one more value in the domain of a column."""
+        if name not in self.domains:
+            self._own[name] = domain([*self.domain(name).values, value])
+            self._codes.pop(name, None)
+        return self
+
+    def settled(self, names: Sequence[str]) -> Table:
+        """The table with the domains of these columns fixed now, so that its parts share them."""
+        for name in names:
+            self.domain(name)
+        return self
+
+    def take(self, rows: Rows) -> Table:
+        """The given rows."""
+        return self._like({name: column[rows] for name, column in self.items()})
+
+    def _like(self, columns: Mapping[str, Any]) -> Table:
+        """Some of this table's values: its domains hold for them too."""
+        out = Table(columns, self.domains)
+        out._own = dict(self._own)
+        return out
+
+
+def size(table: Mapping[str, Any]) -> int:
     """Rows of the table."""
     return len(next(iter(table.values())))
 
 
-def take(table: Table, rows: NDArray[np.bool_] | NDArray[np.intp] | slice) -> Table:
-    """The given rows of every column."""
-    return {name: column[rows] for name, column in table.items()}
-
-
 def distinct(table: Table, names: Sequence[str]) -> tuple[Table, NDArray[np.intp]]:
     """(distinct combinations of the named columns, index of its combination for every row)."""
-    key = np.zeros(size(table), dtype=np.int64)
-    for name in names:
-        code, count = _codes(table[name])
-        key = key * count + code
-        if count > 1:
-            key, _ = _codes(key)
-    code, count = _codes(key)
-    first = np.zeros(count, dtype=np.intp)
-    first[code[::-1]] = np.arange(len(code) - 1, -1, -1)
-    return {name: table[name][first] for name in names}, code
+    key, radix = table.key(names)
+    keys, index = np.unique(key, return_inverse=True)
+    return table.of_keys(names, radix, keys), index
 
 
-def _codes(column: NDArray[np.int64]) -> tuple[NDArray[np.intp], int]:
-    """Dense codes 0..n-1 of a column in order of value, and n."""
-    if len(column) == 0:
-        return np.zeros(0, dtype=np.intp), 1
-    low, high = int(column.min()), int(column.max())
-    span = high - low + 1
-    if span == 1:
-        return np.zeros(len(column), dtype=np.intp), 1
-    if span > 8 * len(column) + 65536:
-        values, inverse = np.unique(column, return_inverse=True)
-        return inverse.astype(np.intp), len(values)
-    present = np.zeros(span, dtype=bool)
-    shifted = column - low
-    present[shifted] = True
-    lookup = np.cumsum(present) - 1
-    return lookup[shifted], int(lookup[-1]) + 1
-
-
-def factored(table: Table, names: Sequence[str], price: Callable[[Table], Columns]) -> Columns:
-    """`price` on the distinct rows of the named columns, spread back over all rows."""
-    unique, inverse = distinct(table, names)
-    return {name: np.asarray(column)[inverse] for name, column in price(unique).items()}
-
-
-def by_values(
-    table: Table, names: Sequence[str], price: Callable[..., Columns]
-) -> Columns:
+def by_values(table: Table, names: Sequence[str], price: Callable[[dict[str, int], Table], Columns]) -> Columns:
     """Call `price(values, sub_table)` for each combination of the named columns and join the results.
 
     For columns that choose constants rather than enter formulas (dtypes, KV layout).
     """
-    unique, inverse = distinct(table, names)
+    unique, index = distinct(table, names)
+    if size(unique) == 1:
+        return price({n: int(unique[n][0]) for n in names}, table)
     out: Columns = {}
     for i in range(size(unique)):
-        rows = np.flatnonzero(inverse == i)
-        for name, column in price({n: int(unique[n][i]) for n in names}, take(table, rows)).items():
-            out.setdefault(name, np.zeros(len(inverse)))[rows] = column
+        rows = np.flatnonzero(index == i)
+        for name, column in price({n: int(unique[n][i]) for n in names}, table.take(rows)).items():
+            out.setdefault(name, np.zeros(len(index)))[rows] = column
     return out
+
+
+class _Known:
+    """Priced combinations of one kind: the slot of each key, -1 where it is not priced yet, and the prices."""
+
+    __slots__ = ("columns", "count", "slots")
+
+    def __init__(self, keys: int) -> None:
+        self.slots = np.full(keys, -1, dtype=np.int32)
+        self.columns: Columns = {}
+        self.count = 0
+
+    def add(self, keys: NDArray[np.int64], priced: Columns) -> None:
+        self.slots[keys] = np.arange(self.count, self.count + len(keys), dtype=np.int32)
+        self.count += len(keys)
+        for name, column in priced.items():
+            new = np.asarray(column, dtype=np.float64)
+            self.columns[name] = np.concatenate([self.columns[name], new]) if name in self.columns else new
+
+
+class Memo:
+    """Prices of combinations seen so far, for tables that share their domains."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+
+    def factored(self, kind: str, table: Table, names: Sequence[str], price: Callable[[Table], Columns]) -> Columns:
+        """`price` of the distinct combinations of the named columns, spread over all rows.
+
+        `kind` names what is priced; one kind always has the same columns and the same formula.
+        """
+        key, radix = table.key(names)
+        combinations = int(np.prod(radix, dtype=np.float64))
+        if combinations > LARGEST_KEY:
+            keys, index = np.unique(key, return_inverse=True)
+            priced = price(table.of_keys(names, radix, keys))
+            return {name: np.asarray(column)[index] for name, column in priced.items()}
+        known = self._known.get(kind)
+        if known is None:
+            known = self._known[kind] = _Known(combinations)
+        slot = known.slots[key]
+        if slot.min(initial=0) < 0:
+            new = np.zeros(combinations, dtype=bool)
+            new[key[slot < 0]] = True
+            keys = np.flatnonzero(new)
+            known.add(keys, price(table.of_keys(names, radix, keys)))
+            slot = known.slots[key]
+        return self._spread(known, slot)
+
+    def _spread(self, _known: _Known, _slot: NDArray[np.int32]) -> Columns:
+        return {name: column[_slot] for name, column in _known.columns.items()}
+
+
+class Primer(Memo):
+    """Fills a memo from a large table in one go, without spreading anything over its rows."""
+
+    def __init__(self, memo: Memo) -> None:
+        self._known = memo._known
+
+    def _spread(self, _known: _Known, _slot: NDArray[np.int32]) -> Columns:
+        return {}

@@ -18,7 +18,7 @@ from mlaplan.costs.mla import MERGE_BYTES, DecodeShape, PrefillShape
 from mlaplan.costs.roofline import Numeric, ceil_div, pad_to
 
 if TYPE_CHECKING:
-    from mlaplan.specs.model import Gqa
+    from mlaplan.specs.model import GQA
 
 
 def core_flops(pairs: Numeric, heads: Numeric, head_dim: int) -> Numeric:
@@ -26,12 +26,12 @@ def core_flops(pairs: Numeric, heads: Numeric, head_dim: int) -> Numeric:
     return 4.0 * pairs * heads * head_dim
 
 
-def local_kv_share(a: Gqa, tp: Numeric) -> Numeric:
+def local_kv_share(a: GQA, tp: Numeric) -> Numeric:
     """Part of all key-value heads that one chip holds: ceil(h_kv / tp) / h_kv."""
     return ceil_div(a.kv_heads, tp) / a.kv_heads
 
 
-def _projections(m: Machine, a: Gqa, t: Numeric, h: Numeric, h_kv: Numeric) -> list[Op]:
+def _projections(m: Machine, a: GQA, t: Numeric, h: Numeric, h_kv: Numeric) -> list[Op]:
     d, width = m.model.hidden_size, (h + 2 * h_kv) * a.head_dim
     return [
         m.elementwise("attention_norm", 4 * t * d * ACTIVATION_BYTES),
@@ -40,7 +40,7 @@ def _projections(m: Machine, a: Gqa, t: Numeric, h: Numeric, h_kv: Numeric) -> l
     ]
 
 
-def _output(m: Machine, a: Gqa, t: Numeric, h: Numeric, tp: Numeric) -> list[Op]:
+def _output(m: Machine, a: GQA, t: Numeric, h: Numeric, tp: Numeric) -> list[Op]:
     d = m.model.hidden_size
     return [
         m.gemm("o_proj", "attention", t, h * a.head_dim, d),
@@ -48,7 +48,7 @@ def _output(m: Machine, a: Gqa, t: Numeric, h: Numeric, tp: Numeric) -> list[Op]
     ]
 
 
-def decode_ops(m: Machine, a: Gqa, s: DecodeShape) -> list[Op]:
+def decode_ops(m: Machine, a: GQA, s: DecodeShape) -> list[Op]:
     """One attention block of a decode step."""
     h, h_kv, t = ceil_div(a.heads, s.attn_tp), ceil_div(a.kv_heads, s.attn_tp), s.tokens
     heads, context = np.minimum(h * s.dcp, a.heads), ceil_div(s.context, s.dcp)
@@ -74,7 +74,7 @@ def decode_ops(m: Machine, a: Gqa, s: DecodeShape) -> list[Op]:
     return ops + _output(m, a, t, h, s.attn_tp)
 
 
-def prefill_ops(m: Machine, a: Gqa, s: PrefillShape) -> list[Op]:
+def prefill_ops(m: Machine, a: GQA, s: PrefillShape) -> list[Op]:
     """One attention block of a prefill step."""
     h, h_kv, t = ceil_div(a.heads, s.attn_tp), ceil_div(a.kv_heads, s.attn_tp), s.tokens / s.cp
     flops = core_flops(s.pairs / s.cp, h, a.head_dim)

@@ -67,9 +67,7 @@ def kv_bytes_per_token(model: Model) -> dict[str, float]:
 
 def token_bytes(model: Model, kinds: tuple[str, ...] | list[str], dtype: str) -> float:
     """Bytes per token of one layer with the given attention blocks."""
-    return sum(
-        row_bytes(model.attention[k], dtype) + indexer_row_bytes(model.attention[k]) for k in kinds
-    )
+    return sum(row_bytes(model.attention[k], dtype) + indexer_row_bytes(model.attention[k]) for k in kinds)
 
 
 def _runs(model: Model) -> list[tuple[int, list[str]]]:

@@ -68,9 +68,7 @@ class Machine:
         compute_s = padded / (fit.compute * peak)
         memory_s = nbytes / (fit.memory * self.bandwidth)
         time_s = roof.kernel_s(compute_s, memory_s, fit.floor, fit.norm)
-        return Op(
-            name, f"{op}.{key}", time_s, flops, nbytes, 0.0, compute_s, memory_s, fit.floor, fit.residual
-        )
+        return Op(name, f"{op}.{key}", time_s, flops, nbytes, 0.0, compute_s, memory_s, fit.floor, fit.residual)
 
     def gemm(self, name: str, part: str, m: Numeric, k: Numeric, n: Numeric) -> Op:
         """[m, k] x [k, n] with the part's stored weights; rows padded to the chip's GEMM tile."""
@@ -109,9 +107,7 @@ class Machine:
         memory_s = nbytes / (mode.cast_share * self.bandwidth)
         return [Op("kv_cache_cast", "kv_cast", memory_s, 0.0, nbytes, memory_s=memory_s, residual=CAST_RESIDUAL)]
 
-    def experts(
-        self, name: str, rows: Numeric, padded_rows: Numeric, active: Numeric, d: int, inner: Numeric
-    ) -> Op:
+    def experts(self, name: str, rows: Numeric, padded_rows: Numeric, active: Numeric, d: int, inner: Numeric) -> Op:
         """The routed experts of one layer: gate and up [d, 2 inner], activation, down [inner, d], grouped.
 
         `rows` token copies over `active` experts, as tiles `padded_rows`; one fit covers the whole block.
@@ -125,9 +121,7 @@ class Machine:
         """A kernel that only moves memory: norms, rotary embedding, cache write, sampling."""
         fit = self.chip.kernel("elementwise", "bf16")
         memory_s = nbytes / (fit.memory * self.bandwidth)
-        return Op(
-            name, "elementwise", fit.floor + memory_s, flops, nbytes, 0.0, 0.0, memory_s, fit.floor, fit.residual
-        )
+        return Op(name, "elementwise", fit.floor + memory_s, flops, nbytes, 0.0, 0.0, memory_s, fit.floor, fit.residual)
 
     def collective(self, name: str, op: str, size: Numeric, group: Group) -> Op:
         """A collective of `size` bytes over the group."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mlaplan.specs.model import Model
 
 ACTIVATION_BYTES = 2.0
+LOGIT_BYTES = 6.0  # one logit in 16 bit and in fp32
 
 
 class Shards(NamedTuple):
@@ -42,9 +43,7 @@ class Shards(NamedTuple):
 # ---- weights ----
 
 
-def matrix_bytes(
-    model: Model, m: params.Matrix, s: Shards, target: str, redundant_experts: int = 0
-) -> Numeric:
+def matrix_bytes(model: Model, m: params.Matrix, s: Shards, target: str, redundant_experts: int = 0) -> Numeric:
     """Bytes of one matrix (or of a block's experts) on one chip."""
     width = stored_bytes(model, part_dtype(model, m.part, target))
     elements: Numeric = float(m.params)
@@ -59,9 +58,7 @@ def matrix_bytes(
     return elements * width
 
 
-def layer_weight_bytes(
-    model: Model, kind: LayerKind, s: Shards, target: str, redundant_experts: int = 0
-) -> Numeric:
+def layer_weight_bytes(model: Model, kind: LayerKind, s: Shards, target: str, redundant_experts: int = 0) -> Numeric:
     """Weights of one layer on one chip, with the 16-bit copy of W_UK and W_UV that absorbed decode multiplies."""
     total: Numeric = 0.0
     for name in kind.attention:
@@ -143,19 +140,16 @@ def stage_kv_bytes(stage: Stage, layer_bytes: list[Numeric], mtp_bytes: Numeric)
 # ---- everything else ----
 
 
-def activation_bytes(
-    model: Model, s: Shards, chunk: Numeric, batch: Numeric, q_len: Numeric, hidden_copies: float, routed_copies: float
-) -> Numeric:
-    """Peak of live activations of one forward pass of `chunk` tokens per DP rank, and its logits.
+def activation_bytes(model: Model, s: Shards, chunk: Numeric, hidden_copies: float, routed_copies: float) -> Numeric:
+    """Peak of live activations of one forward pass of `chunk` tokens per DP rank. [B]
 
         residual stream and its norms     c_h T d                       c_h, c_r: tensors alive at once, by engine
         the larger of
           attention   T h 2 (d_n + d_r + d_v)            queries, expanded keys and values, output
           dense       3 T I / tp
           experts     c_r T dp k / ep (d + 3 I / moe_tp / c_r) and the gathered T dp d
-        logits        B q vocab (2 + 4)                  16-bit and fp32, gathered
 
-    all but the logits times 2 bytes. Source: shapes of the operators; the copies are in the engine's profile.
+    times 2 bytes. Source: shapes of the operators; the copies are in the engine's profile.
     """
     d = model.hidden_size
     worst: Numeric = 0.0
@@ -172,7 +166,12 @@ def activation_bytes(
             copies = chunk * s.dp * params.routed_per_token(f) / s.ep
             gathered = chunk * s.dp * d * (s.dp > 1)
             worst = np.maximum(worst, copies * (routed_copies * d + 3.0 * f.intermediate_size / s.moe_tp) + gathered)
-    return (hidden_copies * chunk * d + worst) * ACTIVATION_BYTES + batch * q_len * model.vocab_size * 6.0
+    return (hidden_copies * chunk * d + worst) * ACTIVATION_BYTES
+
+
+def logit_bytes(model: Model, batch: Numeric, q_len: Numeric) -> Numeric:
+    """Logits of a decode step, gathered over the vocabulary, in 16 bit and in fp32: B q vocab (2 + 4). [B]"""
+    return batch * q_len * model.vocab_size * LOGIT_BYTES
 
 
 def mla_workspace_bytes(model: Model, s: Shards, rows: Numeric) -> Numeric:

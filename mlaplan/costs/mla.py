@@ -23,7 +23,7 @@ from mlaplan.costs.roofline import Numeric, ceil_div, pad_to
 from mlaplan.costs.sparse import indexer_ops, sparse_core
 
 if TYPE_CHECKING:
-    from mlaplan.specs.model import Mla
+    from mlaplan.specs.model import MLA
 
 MERGE_BYTES = 4.0  # partial outputs and log-sum-exp travel in fp32
 
@@ -92,10 +92,10 @@ def output_merge_bytes(heads: int, d_c: int, out_bytes: float = MERGE_BYTES, lse
     return heads * (d_c * out_bytes + lse_bytes)
 
 
-def gather_crossover_tokens(attention: Mla, out_bytes: float = MERGE_BYTES, lse_bytes: float = 4.0) -> float:
+def gather_crossover_tokens(attention: MLA, out_bytes: float = MERGE_BYTES, lse_bytes: float = 4.0) -> float:
     """Context above which gathering q and merging O moves fewer bytes than gathering the bf16 latent cache.
 
-        S* = (bytes of q + bytes of O and LSE) / bytes of a cached row
+    S* = (bytes of q + bytes of O and LSE) / bytes of a cached row
     """
     a = attention
     moved = query_gather_bytes(a.heads, a.kv_lora_rank, a.qk_rope_head_dim)
@@ -106,9 +106,9 @@ def gather_crossover_tokens(attention: Mla, out_bytes: float = MERGE_BYTES, lse_
 # ---- operators ----
 
 
-def decode_ops(m: Machine, a: Mla, s: DecodeShape) -> list[Op]:
+def decode_ops(m: Machine, a: MLA, s: DecodeShape) -> list[Op]:
     """One absorbed attention block, from its norm to the reduction of its output."""
-    d, d_c, d_r, d_n, d_v = m.model.hidden_size, a.kv_lora_rank, a.qk_rope_head_dim, a.qk_nope_head_dim, a.v_head_dim
+    d, d_c, d_n, d_v = m.model.hidden_size, a.kv_lora_rank, a.qk_nope_head_dim, a.v_head_dim
     h, t = ceil_div(a.heads, s.attn_tp), s.tokens
     ops = [*_projections(m, a, t, h), m.per_head("absorb_q", t, h, d_n, d_c)]
     if a.sparse:
@@ -126,7 +126,7 @@ def decode_ops(m: Machine, a: Mla, s: DecodeShape) -> list[Op]:
     return ops
 
 
-def _projections(m: Machine, a: Mla, t: Numeric, h: Numeric) -> list[Op]:
+def _projections(m: Machine, a: MLA, t: Numeric, h: Numeric) -> list[Op]:
     """Norm, down- and up-projections, rotary embedding, cache write: what comes before the core."""
     d, latent = m.model.hidden_size, a.kv_lora_rank + a.qk_rope_head_dim
     q_width = h * (a.qk_nope_head_dim + a.qk_rope_head_dim)
@@ -146,7 +146,7 @@ def _projections(m: Machine, a: Mla, t: Numeric, h: Numeric) -> list[Op]:
     return ops
 
 
-def _core(m: Machine, a: Mla, s: DecodeShape, h: Numeric) -> list[Op]:
+def _core(m: Machine, a: MLA, s: DecodeShape, h: Numeric) -> list[Op]:
     """Replicated cache, or the sequence over dcp ranks: q gathered, partial outputs merged by log-sum-exp."""
     d_c, d_r = a.kv_lora_rank, a.qk_rope_head_dim
     # a rank that shares no heads (prefill context parallel) has all of them already
@@ -172,7 +172,7 @@ def _core(m: Machine, a: Mla, s: DecodeShape, h: Numeric) -> list[Op]:
     ]
 
 
-def _latent_sharded_core(m: Machine, a: Mla, s: DecodeShape) -> list[Op]:
+def _latent_sharded_core(m: Machine, a: MLA, s: DecodeShape) -> list[Op]:
     """The latent's dimensions over the TP ranks: every rank scores all heads on its slice of d_c.
 
     Partial scores [B q, H, S] are all-reduced in fp32 before the softmax; rotary keys stay replicated. q and the
@@ -193,7 +193,7 @@ def _latent_sharded_core(m: Machine, a: Mla, s: DecodeShape) -> list[Op]:
     ]
 
 
-def prefill_ops(m: Machine, a: Mla, s: PrefillShape) -> list[Op]:
+def prefill_ops(m: Machine, a: MLA, s: PrefillShape) -> list[Op]:
     """One naive attention block over a step of new tokens, earlier tokens re-expanded from the cache."""
     d, d_r, d_n, d_v = m.model.hidden_size, a.qk_rope_head_dim, a.qk_nope_head_dim, a.v_head_dim
     h, t = ceil_div(a.heads, s.attn_tp), s.tokens / s.cp
@@ -218,7 +218,7 @@ def prefill_ops(m: Machine, a: Mla, s: PrefillShape) -> list[Op]:
     return ops
 
 
-def _sparse_prefill(m: Machine, a: Mla, s: PrefillShape, t: Numeric, h: Numeric) -> list[Op]:
+def _sparse_prefill(m: Machine, a: MLA, s: PrefillShape, t: Numeric, h: Numeric) -> list[Op]:
     """Absorbed core over the selected keys of each query."""
     d_c, d_r = a.kv_lora_rank, a.qk_rope_head_dim
     pairs = s.sparse_pairs / s.cp
@@ -249,6 +249,6 @@ def attention_weight_elements(a: Any, hidden: int, replicated_down: bool = True)
 def break_even_tokens(weight_bytes: float, row_bytes: float) -> float:
     """Cached tokens per TP group above which repeating the KV over TP costs more than DP's repeated weights.
 
-        S* = W / row        both sides are bytes that one block's decode reads per step
+    S* = W / row        both sides are bytes that one block's decode reads per step
     """
     return weight_bytes / row_bytes

@@ -24,7 +24,7 @@ from mlaplan.costs.params import routed_per_token
 from mlaplan.costs.roofline import Numeric, ceil_div, pad_to
 
 if TYPE_CHECKING:
-    from mlaplan.specs.model import MoeFfn
+    from mlaplan.specs.model import MoEFFN
 
 
 class MoeShape(NamedTuple):
@@ -53,12 +53,12 @@ def distinct_experts(experts: Numeric, per_token: Numeric, tokens: Numeric) -> N
     return experts * (1.0 - (1.0 - per_token / experts) ** tokens)
 
 
-def local_experts(f: MoeFfn, ep: Numeric, redundant: int = 0) -> Numeric:
+def local_experts(f: MoEFFN, ep: Numeric, redundant: int = 0) -> Numeric:
     """Experts that one EP rank stores, copies of hot ones included: ceil((E + R) / ep)."""
     return ceil_div(f.experts + redundant, ep)
 
 
-def ffn_ops(m: Machine, f: MoeFfn, s: MoeShape, choice: MoeChoice) -> list[Op]:
+def ffn_ops(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> list[Op]:
     """One MoE block, from its norm to the reduction of its output."""
     d = m.model.hidden_size
     t = s.tokens / s.cp
@@ -74,7 +74,7 @@ def ffn_ops(m: Machine, f: MoeFfn, s: MoeShape, choice: MoeChoice) -> list[Op]:
     return ops
 
 
-def _experts(m: Machine, f: MoeFfn, s: MoeShape, choice: MoeChoice) -> Op:
+def _experts(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> Op:
     """Routed experts of one chip: its copies of all tokens of the stage, its part of their width."""
     k, everyone = routed_per_token(f), s.tokens * s.dp
     skew = np.where(np.asarray(s.ep) > 1, choice.imbalance, 1.0)
@@ -92,7 +92,7 @@ def moe_tp(s: MoeShape) -> Numeric:
     return s.tp * s.dp / s.ep
 
 
-def _routes(m: Machine, f: MoeFfn, s: MoeShape, choice: MoeChoice) -> tuple[list[Op], list[Op]]:
+def _routes(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> tuple[list[Op], list[Op]]:
     """Communication before and after the experts by the faster of the ways the engine has."""
     gather_before, gather_after = _gathered(m, s)
     can_dispatch = np.asarray((s.ep > 1) & ((s.dp > 1) | (s.cp > 1))) & choice.dispatch
@@ -120,7 +120,7 @@ def _gathered(m: Machine, s: MoeShape) -> tuple[list[Op], list[Op]]:
     return before, after
 
 
-def _dispatched(m: Machine, f: MoeFfn, s: MoeShape, choice: MoeChoice) -> tuple[list[Op], list[Op]]:
+def _dispatched(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> tuple[list[Op], list[Op]]:
     """All-to-all of the copies over the stage, then the TP ranks share what each of them owned."""
     d, k = m.model.hidden_size, routed_per_token(f)
     own = s.tokens / s.tp
@@ -133,7 +133,7 @@ def _dispatched(m: Machine, f: MoeFfn, s: MoeShape, choice: MoeChoice) -> tuple[
             time_s = ep_net.low_latency_s(m.chip, op, own, copies, nbytes, ranks)
             volume = own * copies * nbytes
         else:
-            limit = f.groups_per_token if f.groups > 1 else k
+            limit = f.groups_per_token if f.groups > 1 else f.experts_per_token
             time_s = ep_net.normal_s(m.chip, op, own, copies, nbytes, ranks, limit)
             volume = own * ep_net.distinct(ranks, copies) * nbytes
         ops.append(link_op(f"moe_{op}", time_s, volume * np.where(ranks > 1, 1.0, 0.0), DEFAULT_RESIDUAL))

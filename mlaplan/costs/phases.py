@@ -3,136 +3,183 @@
 decode_s    one token (or 1 + MTP drafts) for every sequence in flight: a round of all micro-batches
 prefill_s   one step of `step_tokens` per attention-DP rank in steady state: the slowest stage and its send;
             `prefill_pass_s` is the time of one such step through all stages
-comm_s      exposed communication in them, on the slowest stage
+*_comm_s    exposed communication in them, on the slowest stage (with `detail`)
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlaplan.costs import pipeline, step
-from mlaplan.costs.capacity import Budget, Fit, fit, other_bytes, rows_by_depth
-from mlaplan.costs.factor import Columns, Table, size, take
+from mlaplan.costs.capacity import Budget, Space, rows_by_depth
+from mlaplan.costs.factor import Columns, Memo, Table, size
 from mlaplan.costs.operators import Prefill
 from mlaplan.costs.roofline import Numeric
 from mlaplan.costs.step import Setting
 
 
-class Rounds(NamedTuple):
-    """Per cut and row: slowest stage, all stages, link time of the slowest stage. [s]"""
+class Parts(NamedTuple):
+    """Times of a micro-batch: one layer of each kind, the embedding, the tail (head and drafts), per row. [s]"""
 
-    worst: NDArray[np.float64]
-    total: NDArray[np.float64]
-    link: NDArray[np.float64]
-
-
-def rounds(
-    cuts: list[pipeline.Cut], all_layers: tuple[int, ...], layers: list[Numeric], links: list[Numeric], edges: tuple[Numeric, ...],
-    host: float, layer_host: float, n: int,
-) -> Rounds:  # fmt: skip
-    """Stage times of every cut. edges: embedding, its link part, tail (head and drafts), its link part.
-
-    host: per pass of a stage; layer_host: what the host needs per layer at least (eager prefill).
-    """
-    embedding, embedding_link, tail, tail_link = edges
-    worst, total, link = (np.zeros((len(cuts), n)) for _ in range(3))
-    everything = slice(None)
-    for c, cut in enumerate(cuts):
-        for stage in cut.stages:
-            t = step.stage_times(stage, layers, embedding, tail, everything)
-            t = np.maximum(t, layer_host * sum(stage.counts)) + host
-            slower = t > worst[c]
-            own = step.stage_times(stage, links, embedding_link, tail_link, everything)
-            link[c] = np.where(slower, own, link[c])
-            worst[c] = np.maximum(worst[c], t)
-    # every layer once, whatever the cut
-    whole = step.stage_times(pipeline.Stage(all_layers, True, True), layers, embedding, tail, everything)
-    total[:] = np.maximum(whole, layer_host * sum(cuts[0].layers)) + host * len(cuts[0].layers)
-    return Rounds(worst, total, link)
+    layers: list[Numeric]
+    embedding: Numeric
+    tail: Numeric
 
 
-def decode(s: Setting, table: Table, context: int, budget: Budget, need_tokens: NDArray[np.float64]) -> Columns:
-    """Decode columns of every row: decode_s, stage and communication parts, the cut, capacity under it.
+class Host(NamedTuple):
+    """Host time of one pass of a stage, and what it needs at least for each layer (eager launches). [s]"""
+
+    per_pass: float
+    per_layer: float = 0.0
+
+
+def stage_s(stage: pipeline.Stage, parts: Parts, host: Host) -> Numeric:
+    """One stage for one micro-batch: max(its operators, host per layer) + host per pass."""
+    busy = step.stage_times(stage, parts.layers, parts.embedding, parts.tail)
+    return np.maximum(busy, host.per_layer * sum(stage.counts)) + host.per_pass
+
+
+def slowest_s(cut: pipeline.Cut, parts: Parts, host: Host) -> Numeric:
+    """The slowest stage of a cut."""
+    worst = stage_s(cut.stages[0], parts, host)
+    for stage in cut.stages[1:]:
+        worst = np.maximum(worst, stage_s(stage, parts, host))
+    return worst
+
+
+def all_stages_s(s: Setting, pp: int, parts: Parts, host: Host) -> Numeric:
+    """Every stage once: the same whatever the cut, up to stages that wait for their host."""
+    counts = pipeline.layer_counts(s.model)
+    whole = step.stage_times(pipeline.Stage(counts, True, True), parts.layers, parts.embedding, parts.tail)
+    return np.maximum(whole, host.per_layer * sum(counts)) + host.per_pass * pp
+
+
+def slowest_link_s(cut: pipeline.Cut, parts: Parts, links: Parts | None, host: Host) -> Numeric:
+    """Exposed link time of the slowest stage of a cut."""
+    assert links is not None
+    if len(cut.stages) == 1:
+        return step.stage_times(cut.stages[0], links.layers, links.embedding, links.tail)
+    times = np.stack([np.asarray(stage_s(stage, parts, host)) for stage in cut.stages])
+    of_links = np.stack([step.stage_times(one, links.layers, links.embedding, links.tail) for one in cut.stages])
+    return np.take_along_axis(of_links, times.argmax(axis=0)[None], axis=0)[0]
+
+
+def _parts(s: Setting, blocks: Columns, table: Table, detail: bool) -> tuple[Parts, Parts | None]:
+    """(times, exposed link times) of the parts of a micro-batch; the latter only with `detail`."""
+    layers, links = step.layer_times(s, blocks, table)
+    embedding, embedding_link = step.edge_times(blocks, "@embedding", table)
+    head, head_link = step.edge_times(blocks, "@head", table)
+    drafts, drafts_link = step.mtp_times(blocks, table)
+    times = Parts(layers, embedding, head + drafts)
+    return times, Parts(links, embedding_link, head_link + drafts_link) if detail else None
+
+
+def decode(
+    s: Setting, table: Table, context: int, budget: Budget, need_tokens: NDArray[np.float64],
+    memo: Memo | None = None, detail: bool = False,
+) -> Columns:  # fmt: skip
+    """Decode columns of every row: decode_s, the cut, kv_tokens; more with `detail`.
 
     need_tokens: cache tokens the row must hold; the fastest cut that holds them is taken, or, where none does,
-    the one that holds most.
+    the one that holds most. detail: also decode_comm_s, decode_total_s (all stages once), weight_bytes,
+    kv_bytes_per_token and other_bytes of the fullest stage.
     """
-    n = size(table)
-    out = {name: np.zeros(n) for name in DECODE_COLUMNS}
+    memo = Memo() if memo is None else memo
     cells = step.decode_cells(table)
-    blocks = step.decode_blocks(s, cells, context)
-    other = other_bytes(s, table, budget)
-    for pp, rows, sub in rows_by_depth(table):
-        part = {name: column[rows] for name, column in blocks.items()}
-        cuts = pipeline.cuts(s.model, pp)
-        layers, links = step.layer_times(s, part, sub)
-        embedding, embedding_link = step.edge_times(part, "@embedding", sub)
-        head, head_link = step.edge_times(part, "@head", sub)
-        drafts, drafts_link = step.mtp_times(part, sub)
-        edges = (embedding, embedding_link, head + drafts, head_link + drafts_link)
-        r = rounds(cuts, pipeline.layer_counts(s.model), layers, links, edges, float(s.engine.step_overhead_s), 0.0, len(rows))
-        send = step.send_times(s, sub, cells["tokens"][rows])
-        m = step.micro_batches(pp, sub["batch"])
-        times = pipeline.round_s(r.worst, r.total, send, pp, m)
-        room = fit(s, sub, budget, cuts, other[rows])
-        best = choose_cut(times, room, need_tokens[rows])
-        at = (best, np.arange(len(rows)))
-        out["decode_s"][rows] = times[at]
-        out["decode_stage_s"][rows] = r.worst[at]
-        out["decode_total_s"][rows] = r.total[at]
-        out["decode_comm_s"][rows] = m * (r.link[at] + np.where(pp > 1, send, 0.0))
-        out["cut"][rows] = best
-        out["kv_tokens"][rows] = room.kv_tokens[at]
-        out["weight_bytes"][rows] = room.weight_bytes[at]
-        out["kv_bytes_per_token"][rows] = room.kv_bytes_per_token[at]
-        out["other_bytes"][rows] = other[rows]
-    return out
+    return _by_depth(cells, lambda pp, rows, sub: _decode(s, sub, pp, context, budget, need_tokens[rows], memo, detail))
 
 
-DECODE_COLUMNS = (
-    "decode_s", "decode_stage_s", "decode_total_s", "decode_comm_s", "cut",
-    "kv_tokens", "weight_bytes", "kv_bytes_per_token", "other_bytes",
-)  # fmt: skip
+def _decode(
+    s: Setting, cells: Table, pp: int, context: int, budget: Budget, need: NDArray[np.float64], memo: Memo, detail: bool
+) -> Columns:
+    n, cuts = size(cells), pipeline.cuts(s.model, pp)
+    times, links = _parts(s, step.decode_blocks(s, cells, context, memo), cells, detail)
+    host = Host(float(s.engine.step_overhead_s))
+    memory = Space(s, cells, budget, memo)
+    total = all_stages_s(s, pp, times, host)
+    m = step.micro_batches(pp, cells["batch"])
+    send: Numeric = step.send_times(s, cells, cells["seqs"] * cells["q_len"]) if pp > 1 else 0.0
+    best = np.zeros(n, dtype=np.int64)
+    tokens: Numeric = memory.tokens(cuts[0])
+    round_s: Numeric = pipeline.round_s(slowest_s(cuts[0], times, host), total, send, pp, m)
+    for c, cut in enumerate(cuts[1:], 1):
+        held = memory.tokens(cut)
+        other = pipeline.round_s(slowest_s(cut, times, host), total, send, pp, m)
+        # the faster of two that hold what is needed, else the roomier
+        better = np.where(tokens >= need, (held >= need) & (other < round_s), held > tokens)
+        if better.any():
+            best[better] = c
+            tokens, round_s = np.where(better, held, tokens), np.where(better, other, round_s)
+    out = {"decode_s": np.asarray(round_s), "cut": best, "kv_tokens": np.asarray(tokens)}
+    return out | _detail(cuts, best, memory, times, links, host, total, m, send) if detail else out
 
 
-def choose_cut(times: NDArray[np.float64], room: Fit, need: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Fastest cut that holds the needed tokens; the roomiest where none does."""
-    holds = room.kv_tokens >= need
-    fastest = np.argmin(np.where(holds, times, np.inf), axis=0)
-    return np.where(np.any(holds, axis=0), fastest, np.argmax(room.kv_tokens, axis=0))
+def _detail(cuts, best, memory, times, links, host, total, m, send) -> Columns:  # type: ignore[no-untyped-def]
+    """What one strategy's explanation needs besides, under the chosen cut."""
+    n = len(best)
+    link, weights, per_token = np.zeros(n), np.zeros(n), np.zeros(n)
+    for c, cut in enumerate(cuts):
+        if np.any(best == c):
+            room = memory.room(cut)
+            link = np.where(best == c, slowest_link_s(cut, times, links, host), link)
+            weights = np.where(best == c, room.weight_bytes, weights)
+            per_token = np.where(best == c, room.kv_bytes_per_token, per_token)
+    return {
+        "decode_comm_s": m * (link + send),
+        "decode_total_s": np.asarray(total),
+        "weight_bytes": weights,
+        "kv_bytes_per_token": per_token,
+        "other_bytes": memory.other,
+    }
 
 
 def prefill(
-    s: Setting, table: Table, step_tokens: NDArray[np.int64], prompts: Prefill, cut: NDArray[np.float64]
-) -> Columns:
-    """Prefill columns of every row under the cut that decode chose."""
-    n = size(table)
-    out = {name: np.zeros(n) for name in PREFILL_COLUMNS}
+    s: Setting, table: Table, step_tokens: NDArray[np.int64], prompts: Prefill, cut: NDArray[Any],
+    memo: Memo | None = None, detail: bool = False,
+) -> Columns:  # fmt: skip
+    """Prefill columns of every row under the cut that decode chose: prefill_s, prefill_pass_s.
+
+    detail: also prefill_comm_s.
+    """
+    memo = Memo() if memo is None else memo
     cells = step.prefill_cells(table, step_tokens)
-    blocks = step.prefill_blocks(s, cells, prompts)
-    for pp, rows, sub in rows_by_depth(table):
-        part = {name: column[rows] for name, column in blocks.items()}
-        cuts = pipeline.cuts(s.model, pp)
-        layers, links = step.layer_times(s, part, sub)
-        embedding, embedding_link = step.edge_times(part, "@embedding", sub)
-        head, head_link = step.edge_times(part, "@head", sub)
-        edges = (embedding, embedding_link, head, head_link)
-        e = s.engine
-        r = rounds(cuts, pipeline.layer_counts(s.model), layers, links, edges, float(e.step_overhead_s), float(e.prefill_layer_host_s), len(rows))
-        send = np.where(pp > 1, step.send_times(s, sub, step_tokens[rows]), 0.0)
-        at = (cut[rows].astype(np.intp), np.arange(len(rows)))
-        out["prefill_s"][rows] = r.worst[at] + send
-        out["prefill_pass_s"][rows] = r.total[at] + pp * send
-        out["prefill_comm_s"][rows] = r.link[at] + send
+    return _by_depth(
+        cells, lambda pp, rows, sub: _prefill(s, sub, pp, step_tokens[rows], prompts, cut[rows], memo, detail)
+    )
+
+
+def _prefill(
+    s: Setting, cells: Table, pp: int, step_tokens: NDArray[np.int64], prompts: Prefill, cut: NDArray[Any],
+    memo: Memo, detail: bool,
+) -> Columns:  # fmt: skip
+    e, cuts = s.engine, pipeline.cuts(s.model, pp)
+    host = Host(float(e.step_overhead_s), float(e.prefill_layer_host_s))
+    times, links = _parts(s, step.prefill_blocks(s, cells, prompts, memo), cells, detail)
+    send: Numeric = step.send_times(s, cells, step_tokens) if pp > 1 else 0.0
+    worst: Numeric = slowest_s(cuts[0], times, host)
+    for c, one in enumerate(cuts[1:], 1):
+        if (cut == c).any():
+            worst = np.where(cut == c, slowest_s(one, times, host), worst)
+    out = {"prefill_s": worst + send, "prefill_pass_s": all_stages_s(s, pp, times, host) + pp * send}
+    if detail:
+        link = np.zeros(size(cells))
+        for c, one in enumerate(cuts):
+            link = np.where(cut == c, slowest_link_s(one, times, links, host), link)
+        out["prefill_comm_s"] = link + send
     return out
 
 
-PREFILL_COLUMNS = ("prefill_s", "prefill_pass_s", "prefill_comm_s")
-
-
-def one_row(table: Table, row: int) -> Table:
-    """A table of a single row."""
-    return take(table, slice(row, row + 1))
+def _by_depth(cells: Table, price: Callable[[int, Any, Table], Columns]) -> Columns:
+    """`price(pp, rows, sub_table)` for each pipeline depth, put back in the order of the rows."""
+    depths = rows_by_depth(cells)
+    if len(depths) == 1:
+        return price(depths[0][0], slice(None), cells)
+    out: Columns = {}
+    for pp, rows, sub in depths:
+        for name, column in price(pp, rows, sub).items():
+            out.setdefault(name, np.zeros(size(cells), dtype=column.dtype))[rows] = column
+    return out

@@ -17,7 +17,7 @@ from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op
 from mlaplan.costs.roofline import Numeric, pad_to
 
 if TYPE_CHECKING:
-    from mlaplan.specs.model import Mla
+    from mlaplan.specs.model import MLA
 
 SCORE_BYTES = 4.0
 
@@ -38,7 +38,7 @@ def causal_selected_pairs(past: Numeric, new: Numeric, top_k: int) -> Numeric:
     return edge * past + edge * edge / 2.0 + (new - edge) * top_k
 
 
-def indexer_ops(m: Machine, a: Mla, tokens: Numeric, pairs: Numeric, kv_tokens: Numeric) -> list[Op]:
+def indexer_ops(m: Machine, a: MLA, tokens: Numeric, pairs: Numeric, kv_tokens: Numeric) -> list[Op]:
     """Projections, scores over the whole context, and top-k; nothing where the block has no indexer."""
     ix = a.sparse.indexer if a.sparse else None
     if ix is None:
@@ -54,7 +54,7 @@ def indexer_ops(m: Machine, a: Mla, tokens: Numeric, pairs: Numeric, kv_tokens: 
     ]
 
 
-def sparse_core(m: Machine, a: Mla, tokens: Numeric, heads: Numeric, context: Numeric) -> Op:
+def sparse_core(m: Machine, a: MLA, tokens: Numeric, heads: Numeric, context: Numeric) -> Op:
     """Absorbed core over min(S, k) tokens; each query reads its own selection."""
     keys = selected(context, a.sparse.top_k)  # type: ignore[union-attr]
     width = 2 * a.kv_lora_rank + a.qk_rope_head_dim

@@ -7,15 +7,16 @@ a fraction f of the smaller of chip and link time:   t = chip + link - f min(chi
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mlaplan.costs import collectives as net
 from mlaplan.costs import dense, operators, pipeline
-from mlaplan.costs.factor import Columns, Table, by_values, factored
-from mlaplan.costs.machine import ACTIVATION_BYTES, Machine
+from mlaplan.costs.factor import Columns, Memo, Table, by_values, size
+from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op
 from mlaplan.costs.moe import MoeChoice
 from mlaplan.costs.operators import Prefill
 from mlaplan.costs.roofline import Numeric, ceil_div
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from mlaplan.specs.model import Model
 
 PRECISION = ("weight_dtype", "kv_dtype", "kv_layout")
+KEYS = ("pp", "tp", "dp", "ep", "dcp", "cp", "prefill_chunk", *PRECISION)  # columns that a memo tells apart
+Blocks = dict[str, list[Op]]  # operators of each block of one kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,59 +62,89 @@ def micro_batches(pp: Numeric, batch: Numeric) -> Numeric:
 
 
 def decode_cells(table: Table) -> Table:
-    """The table with the columns that decode operators depend on: sequences, tokens, queries of a micro-batch."""
+    """The table with the columns that decode operators depend on: sequences of a micro-batch, their queries."""
     m = micro_batches(table["pp"], table["batch"])
     halves = 1 + table["two_batch_overlap"]
     seqs = ceil_div(ceil_div(table["batch"], m), halves)
     q_len = 1 + table["mtp"]
-    return {**table, "seqs": seqs, "q_len": q_len, "tokens": seqs * q_len}
+    return table.having(seqs=seqs, q_len=q_len).widened("q_len", 1).settled((*KEYS, "seqs", "q_len"))
 
 
 def prefill_cells(table: Table, step_tokens: Numeric) -> Table:
     """The table with the tokens of one prefill step, halved where two batches overlap."""
     tokens = ceil_div(np.asarray(step_tokens), 1 + table["two_batch_overlap"])
-    return {**table, "step_tokens": tokens, "tokens": tokens}
+    return table.having(step_tokens=tokens).settled((*KEYS, "step_tokens"))
 
 
 # ---- blocks: columns `name.chip` and `name.link` [s] for one micro-batch ----
 
+# what changes fastest from row to row comes last: neighbouring rows then look up neighbouring prices
+ATTENTION = (*PRECISION, "tp", "cp", "dcp", "seqs", "q_len")
+FEED_FORWARD = ("weight_dtype", "tp", "dp", "ep", "seqs", "q_len")
+EDGES = ("weight_dtype", "tp", "seqs", "q_len")
+PREFILL_ATTENTION = ("weight_dtype", "kv_dtype", "tp", "cp", "step_tokens")
+PREFILL_FEED_FORWARD = ("weight_dtype", "tp", "dp", "ep", "cp", "step_tokens")
+PREFILL_EDGES = ("weight_dtype", "tp", "step_tokens")
 
-def decode_blocks(s: Setting, cells: Table, context: int) -> Columns:
-    """Time of every block kind of a decode micro-batch, per row."""
-    out: Columns = {}
-    attention = ("tp", "cp", "dcp", "seqs", "q_len")
-    ffn = ("tp", "dp", "ep", "cp", "tokens")
-    for name in s.model.attention:
-        out |= _priced(s, cells, attention, PRECISION, name, lambda m, c, n: operators.attention_decode(m, n, c, context))
-    for name in s.model.ffn:
-        out |= _priced(s, cells, ffn, PRECISION[:1], name, lambda m, c, n: operators.feed_forward(m, n, c, True, s.moe))
-    edge = ("tp", "tokens")
-    out |= _priced(s, cells, edge, PRECISION[:1], "@embedding", lambda m, c, _: dense.embedding_ops(m, c["tokens"], c["tp"]))
-    out |= _priced(s, cells, edge, PRECISION[:1], "@head", lambda m, c, _: dense.head_ops(m, c["tokens"], c["tp"]))
-    if np.any(cells["mtp"] > 0):
-        columns = ("tp", "dp", "ep", "cp", "dcp", "seqs")
-        out |= _priced(s, cells, columns, PRECISION, "@mtp", lambda m, c, _: operators.mtp_draft(m, c, context, s.moe))
+
+def decode_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Columns:
+    """Time of every block kind of a decode micro-batch, per row; `@mtp` is one drafted token for each sequence."""
+    out = _decode_blocks(s, cells, context, memo)
+    mtp = s.model.mtp
+    if mtp is None or not np.any(cells["mtp"] > 0):
+        return out
+    one = cells.within(q_len=np.ones_like(cells["q_len"]))
+    draft = _decode_blocks(s, one, context, memo)
+    draft |= _priced(s, memo, "draft", one, ("weight_dtype", "seqs"), _draft_projection)
+    if draft:  # empty while a memo is primed
+        names = ("@embedding", "@projection", mtp.attention, mtp.ffn, "@head")
+        for part in ("chip", "link"):
+            out[f"@mtp.{part}"] = np.sum([draft[f"{name}.{part}"] for name in names], axis=0)
     return out
 
 
-def prefill_blocks(s: Setting, cells: Table, prompts: Prefill) -> Columns:
+def _draft_projection(m: Machine, c: Table) -> Blocks:
+    return {"@projection": [dense.mtp_projection(m, c["seqs"])]}
+
+
+def _decode_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Columns:
+    choice = s.moe
+
+    def attention(m: Machine, c: Table) -> Blocks:
+        return {n: operators.attention_decode(m, n, c, context) for n in s.model.attention}
+
+    def feed_forward(m: Machine, c: Table) -> Blocks:
+        with_tokens = c.having(tokens=c["seqs"] * c["q_len"], cp=np.ones_like(c["tp"]))
+        return {n: operators.feed_forward(m, n, with_tokens, True, choice) for n in s.model.ffn}
+
+    def edges(m: Machine, c: Table) -> Blocks:
+        tokens = c["seqs"] * c["q_len"]
+        return {"@embedding": dense.embedding_ops(m, tokens, c["tp"]), "@head": dense.head_ops(m, tokens, c["tp"])}
+
+    out = _priced(s, memo, "decode attention", cells, ATTENTION, attention)
+    out |= _priced(s, memo, "decode feed-forward", cells, FEED_FORWARD, feed_forward)
+    return out | _priced(s, memo, "decode edges", cells, EDGES, edges)
+
+
+def prefill_blocks(s: Setting, cells: Table, prompts: Prefill, memo: Memo) -> Columns:
     """Time of every block kind of a prefill step, per row. The head sees one position per finished prompt."""
-    out: Columns = {}
-    attention = ("tp", "cp", "step_tokens")
-    ffn = ("tp", "dp", "ep", "cp", "tokens")
-    for name in s.model.attention:
-        out |= _priced(
-            s, cells, attention, PRECISION[:2], name, lambda m, c, n: operators.attention_prefill(m, n, c, prompts)
-        )
-    for name in s.model.ffn:
-        out |= _priced(s, cells, ffn, PRECISION[:1], name, lambda m, c, n: operators.feed_forward(m, n, c, False, s.moe))
-    edge = ("tp", "tokens")
-    out |= _priced(s, cells, edge, PRECISION[:1], "@embedding", lambda m, c, _: dense.embedding_ops(m, c["tokens"], c["tp"]))
-    out |= _priced(
-        s, cells, edge, PRECISION[:1], "@head",
-        lambda m, c, _: dense.head_ops(m, finished(c["tokens"], prompts), c["tp"]),
-    )  # fmt: skip
-    return out
+    choice = s.moe
+
+    def attention(m: Machine, c: Table) -> Blocks:
+        return {n: operators.attention_prefill(m, n, c, prompts) for n in s.model.attention}
+
+    def feed_forward(m: Machine, c: Table) -> Blocks:
+        cells = c.having(tokens=c["step_tokens"])
+        return {n: operators.feed_forward(m, n, cells, False, choice) for n in s.model.ffn}
+
+    def edges(m: Machine, c: Table) -> Blocks:
+        tokens = c["step_tokens"]
+        rows = finished(tokens, prompts)
+        return {"@embedding": dense.embedding_ops(m, tokens, c["tp"]), "@head": dense.head_ops(m, rows, c["tp"])}
+
+    out = _priced(s, memo, "prefill attention", cells, PREFILL_ATTENTION, attention)
+    out |= _priced(s, memo, "prefill feed-forward", cells, PREFILL_FEED_FORWARD, feed_forward)
+    return out | _priced(s, memo, "prefill edges", cells, PREFILL_EDGES, edges)
 
 
 def finished(tokens: Numeric, prompts: Prefill) -> Numeric:
@@ -119,17 +152,22 @@ def finished(tokens: Numeric, prompts: Prefill) -> Numeric:
     return np.maximum(tokens / prompts.new, 1.0)
 
 
-def _priced(s: Setting, cells: Table, columns, precision, name, ops) -> Columns:  # type: ignore[no-untyped-def]
-    """Chip and link time of one block over the distinct rows of the columns it depends on."""
+def _priced(
+    s: Setting, memo: Memo, kind: str, cells: Table, names: tuple[str, ...], ops: Callable[[Machine, Table], Blocks]
+) -> Columns:
+    """Chip and link time of blocks over the distinct combinations of the columns they depend on."""
+    precision = tuple(name for name in PRECISION if name in names)
 
     def of_precision(values: dict[str, int], sub: Table) -> Columns:
-        m = s.machine(values["weight_dtype"], values.get("kv_dtype", 0))
-        chip, link = operators.split(ops(m, sub, name))
-        n = len(sub["tp"])
-        return {f"{name}.chip": np.broadcast_to(chip, n), f"{name}.link": np.broadcast_to(link, n)}
+        machine = s.machine(values["weight_dtype"], values.get("kv_dtype", 0))
+        out: Columns = {}
+        for name, operators_of in ops(machine, sub).items():
+            chip, link = operators.split(operators_of)
+            out[f"{name}.chip"] = np.broadcast_to(chip, size(sub))
+            out[f"{name}.link"] = np.broadcast_to(link, size(sub))
+        return out
 
-    names = tuple(columns) + tuple(precision)
-    return factored(cells, names, lambda unique: by_values(unique, precision, of_precision))
+    return memo.factored(kind, cells, names, lambda unique: by_values(unique, precision, of_precision))
 
 
 # ---- stages ----
@@ -171,21 +209,20 @@ def stage_times(
     layers: list[Numeric],
     embedding: Numeric,
     tail: Numeric,
-    rows: slice | np.ndarray,
 ) -> Numeric:
     """Time of one stage for one micro-batch: its layers, the embedding if first, head and drafts if last."""
     total: Numeric = 0.0
     for count, one in zip(stage.counts, layers, strict=True):
         if count:
-            total = total + count * one[rows]
+            total = total + count * one
     if stage.first:
-        total = total + embedding[rows]
+        total = total + embedding
     if stage.last:
-        total = total + tail[rows]
+        total = total + tail
     return total
 
 
-def send_times(s: Setting, table: Table, tokens: Numeric) -> Numeric:
+def send_times(s: Setting, table: Mapping[str, Any], tokens: Numeric) -> Numeric:
     """Residual stream and its norm to the next stage, over the link that joins the stages."""
     crosses = table["tp"] * table["dp"] * 2 > s.chip.scale_up.chips_per_node
     return net.send_s(s.chip, 2.0 * tokens * s.model.hidden_size * ACTIVATION_BYTES / table["tp"], crosses)

@@ -153,7 +153,7 @@ def _ep_width(q: Question, c: Cells) -> Any:
 EP_WIDTH = Rule(
     "MLA105", "expert-width", "structure", "EP x MoE-TP does not cut the experts evenly over TP x DP",
     "The chips of a pipeline stage hold the experts as EP x MoE-TP, and MoE-TP divides their width.", _ep_width,
-    lambda q, c: f"EP {c['ep']} over TP x DP = {c['tp'] * c['dp']} ranks",
+    lambda _, c: f"EP {c['ep']} over TP x DP = {c['tp'] * c['dp']} ranks",
 )  # fmt: skip
 
 
@@ -249,7 +249,7 @@ LATENT = Rule(
     "MLA111", "latent-per-rank", "structure", "the latent's dimensions do not divide by TP",
     "A latent-sharded cache gives every rank an equal slice of kv_lora_rank; sparse and grouped-query caches "
     "have no such layout.", _latent,
-    lambda q, c: f"latent-sharded cache over TP {c['tp']}",
+    lambda _, c: f"latent-sharded cache over TP {c['tp']}",
 )  # fmt: skip
 
 LEGALITY = (HEADS, DCP, BLOCK, EXPERTS, EP_WIDTH, NODE, NETWORK, STAGES, WEIGHTS, KV_DTYPE, LATENT)

@@ -21,6 +21,7 @@ Source: M/D/1 mean wait, Pollaczek-Khinchine; chunked prefill, SARATHI, arXiv:23
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -66,6 +67,15 @@ def prefill_step_tokens(table: Table, work: Workload, tokens: Numeric) -> NDArra
     arriving = np.floor(table["batch"] * tokens / max(work.osl, 1))
     whole = np.clip(arriving, 1, np.maximum(chunk // new, 1))
     return np.where(pieces > 1, ceil_div(new, pieces), new * whole).astype(np.int64)
+
+
+def step_token_values(work: Workload, chunks: Sequence[int]) -> list[int]:
+    """Every number of tokens that `prefill_step_tokens` can give for these chunks, whole or halved in two batches."""
+    new, out = work.new_tokens, set()
+    for chunk in chunks:
+        pieces = int(ceil_div(new, chunk))
+        out |= {int(ceil_div(new, pieces))} if pieces > 1 else {new * k for k in range(1, max(chunk // new, 1) + 1)}
+    return sorted(out | {int(ceil_div(n, 2)) for n in out})
 
 
 def served(

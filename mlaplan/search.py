@@ -1,0 +1,291 @@
+"""The search behind `recommend`: blocks of structures, each priced as a flat table and reduced.
+
+A block of legal structures is expanded by all choices, cleared of what the engine or the chip cannot do, given
+every batch that memory and the workload allow, priced, cleared of what misses the service level, and reduced to
+the best row of each structure. Then it is forgotten, so memory does not grow with the space.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlaplan import ranking, space
+from mlaplan.costs import capacity, phases, step
+from mlaplan.costs.factor import Columns, Domain, Memo, Primer, Table, distinct, domain, size
+from mlaplan.costs.memory import LOGIT_BYTES
+from mlaplan.costs.operators import Prefill
+from mlaplan.costs.pipeline import cuts
+from mlaplan.costs.precision import weight_targets
+from mlaplan.engines.profile import attention_kind
+from mlaplan.explain import acceptance
+from mlaplan.families import Family, keep_families
+from mlaplan.rules import of_stage
+from mlaplan.rules.rule import Question
+from mlaplan.serving import steady
+from mlaplan.strategy import KV_DTYPES, WEIGHT_DTYPES, Strategy, from_row
+
+BLOCK_ROWS = 262_144  # rows laid out at once
+SLICE_ROWS = 16_384  # rows priced at once: their columns stay in the processor's cache
+BATCHES = 12  # rows that one choice becomes, roughly, when its batches are laid out
+MOST_SEQUENCES = 4096  # per rank, where neither memory nor the workload sets a limit
+DEEPEST_DRAFT = 3
+
+
+class Misfit(NamedTuple):
+    """A rejected strategy and how far it is from feasible: bytes short, or the excess over a limit."""
+
+    kind: str  # capacity or service
+    distance: float
+    strategy: Strategy
+
+
+@dataclass(slots=True)
+class Found:
+    """What is kept of the priced blocks."""
+
+    rows: list[Columns] = field(default_factory=list)
+    front: list[Columns] = field(default_factory=list)
+    families: dict[str, Family] = field(default_factory=dict)
+    rejected: Counter[str] = field(default_factory=Counter)
+    nearest: dict[str, Misfit] = field(default_factory=dict)
+    priced: int = 0
+    considered: int = 0
+
+    def miss(self, kind: str, distance: float, strategy: Strategy) -> None:
+        if kind not in self.nearest or distance < self.nearest[kind].distance:
+            self.nearest[kind] = Misfit(kind, distance, strategy)
+
+
+# ---- the space of a question ----
+
+
+def axes(q: Question, pins: Mapping[str, Any]) -> space.Axes:
+    """The choices within a structure that this engine, chip and model leave, less what is pinned."""
+    chip, model, p = q.setting.chip, q.setting.model, q.profile
+    kind = attention_kind(model)
+    weights = [pins["weight_dtype"]] if "weight_dtype" in pins else weight_targets(chip, model)
+    caches = _cache_dtypes(q, pins)
+    blocks = [pins.get("block_size") or p.default_block(chip.efficiency_class, kind, d) or 64 for d in caches]
+    depth = min(model.mtp.max_draft if model.mtp else 0, p.mtp.max_draft if p.mtp else 0, DEEPEST_DRAFT)
+    chunks = [c for c in space.CHUNKS if c < 2 * q.workload.new_tokens] or [space.CHUNKS[0]]
+
+    def pinned(name: str, values: Any) -> tuple[int, ...]:
+        return (int(pins[name]),) if name in pins else tuple(values)
+
+    return space.Axes(
+        tuple(WEIGHT_DTYPES.index(w) for w in weights),
+        tuple(KV_DTYPES.index(d) for d in caches),
+        tuple(int(b) for b in blocks),
+        pinned("prefill_chunk", chunks),
+        pinned("two_batch_overlap", (0, 1) if p.parallel.two_batch else (0,)),
+        pinned("mtp", range(depth + 1)),
+    )
+
+
+def _cache_dtypes(q: Question, pins: Mapping[str, Any]) -> list[str]:
+    """Cache dtypes that the engine's kernels read and the chip has; 16 bit once."""
+    if "kv_dtype" in pins:
+        return [pins["kv_dtype"]]
+    chip, kind = q.setting.chip, attention_kind(q.setting.model)
+    sixteen = "bf16" if "bf16" in chip.peak else "fp16"
+    known = q.profile.kv_dtypes(chip.efficiency_class, kind)
+    held = [d for d in known if d == sixteen or (d not in ("bf16", "fp16") and d.split("_")[0] in chip.peak)]
+    return held or [sixteen]
+
+
+def blocks(q: Question, devices: int, pins: Mapping[str, Any], found: Found) -> Iterator[Table]:
+    """Legal structures on the chips, with all choices, in blocks of bounded size; what is illegal is counted."""
+    model, ax = q.setting.model, axes(q, pins)
+    heads = max(a.heads for a in model.attention.values())
+    moe = any(f.kind == "moe" for f in model.ffn.values())
+    mla = all(a.kind == "mla" and not a.sparse for a in model.attention.values())
+    table = space.structures(
+        devices, heads, model.layer_count, moe, mla, q.workload.new_tokens >= space.LONG_PROMPT, pins
+    )
+    found.considered += size(table) * ax.count
+    table = Table(apply(q, "structure", table, found, weight=ax.count), domains(q, table, ax))
+    # blocks of one pipeline depth: its stages are summed without regrouping rows
+    table = table.take(np.argsort(table["pp"], kind="stable"))
+    per_block = max(BLOCK_ROWS // (ax.count * BATCHES), 1)
+    for start in range(0, size(table), per_block):
+        part = space.expand(table.take(slice(start, start + per_block)), ax)
+        part = apply(q, "choice", part.having(batch=np.ones(size(part), dtype=np.int64)), found)
+        if size(part):
+            yield part
+
+
+def domains(q: Question, structures: Table, ax: space.Axes) -> dict[str, Domain]:
+    """What each column of any block can hold, those derived from batch and chunk included."""
+    out = {name: structures.domain(name) for name in space.STRUCTURE}
+    out |= {name: domain(getattr(ax, name)) for name in space.CHOICES}
+    out["q_len"] = domain([1 + k for k in ax.mtp])
+    out["seqs"] = domain(np.arange(max(MOST_SEQUENCES, q.workload.concurrency or 0) + 1))
+    out["step_tokens"] = domain(steady.step_token_values(q.workload, ax.prefill_chunk))
+    return out
+
+
+def apply(q: Question, stage: str, table: Table, found: Found, weight: int = 1) -> Table:
+    """Rows that no rule of the stage removes; the first rule broken counts the row."""
+    keep = np.ones(size(table), dtype=bool)
+    for rule in of_stage(stage):
+        bad = np.broadcast_to(rule.violated(q, table), keep.shape) & keep
+        removed = int(np.count_nonzero(bad))
+        if removed:
+            found.rejected[rule.name] += removed * weight
+            keep &= ~bad
+    return table if keep.all() else table.take(np.flatnonzero(keep))
+
+
+# ---- batches ----
+
+
+def batched(q: Question, table: Table, pins: Mapping[str, Any], found: Found, memo: Memo) -> Table:
+    """Rows with every batch that memory and the workload allow; rows that hold no sequence count as misfits."""
+    room, short = sequences_held(q, table, memo)
+    weights, cache = of_stage("capacity")
+    for rule, bad in ((weights, room < 0), (cache, room == 0)):
+        if n := int(np.count_nonzero(bad)):
+            found.rejected[rule.name] += n
+    if np.any(room < 1):
+        i = int(np.argmin(np.where(room < 1, short, np.inf)))
+        found.miss("capacity", float(short[i]), from_row(table, i))
+    limit = np.minimum(room, _offered(q, table))
+    limit = np.minimum(limit, np.maximum(table["prefill_chunk"], 1)).astype(np.int64)
+    if "batch" in pins:
+        return space.with_batches(table, np.where(room >= 1, 1, 0), int(pins["batch"]))
+    # a closed loop with a limit on TTFT leaves no batch below what is offered: the rest would wait for a slot
+    whole = q.workload.concurrency is not None and q.workload.ttft_s is not None
+    return space.with_batches(table, np.maximum(limit, 0), only_limit=whole)
+
+
+def _offered(q: Question, table: Table) -> NDArray[np.float64]:
+    """Sequences per rank that the workload brings."""
+    if q.workload.concurrency is None:
+        return np.full(size(table), float(MOST_SEQUENCES))
+    return np.ceil(q.workload.concurrency / (table["dp"] * table["replicas"]))
+
+
+def sequences_held(q: Question, table: Table, memo: Memo) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(sequences that fit per rank with the best cut, -1 where not even the weights do; bytes short of one)."""
+    per_sequence = np.asarray(capacity.sequence_tokens(table, q.budget.max_context), dtype=float)
+    room, short = np.full(size(table), -1.0), np.full(size(table), np.inf)
+    for pp, rows, sub in capacity.rows_by_depth(table):
+        memory = capacity.Space(q.setting, sub, q.budget, memo)
+        # each further sequence also takes its logits
+        logits = (1 + sub["mtp"]) * q.setting.model.vocab_size * LOGIT_BYTES
+        for cut in cuts(q.setting.model, pp):
+            tokens, _, per_token = memory.room(cut)
+            held = np.floor((tokens * per_token + logits) / (per_sequence[rows] * per_token + logits))
+            room[rows] = np.maximum(room[rows], np.where(tokens < 0, -1.0, held))
+            short[rows] = np.minimum(short[rows], (per_sequence[rows] - tokens) * per_token)
+    return room, short
+
+
+# ---- prices ----
+
+
+def price(
+    q: Question, table: Mapping[str, Any], tokens_given: float | None = None, memo: Memo | None = None,
+    detail: bool = False,
+) -> Columns:  # fmt: skip
+    """All cost and serving columns of a table with batches: what `recommend`, `explain` and sweeps share.
+
+    detail: memory and communication columns too (costs.phases).
+    """
+    rows, memo = table if isinstance(table, Table) else Table(table), Memo() if memo is None else memo
+    n = size(rows)
+    if n > SLICE_ROWS:
+        _prime(q, rows, tokens_given, memo)
+        slices = [slice(i, i + SLICE_ROWS) for i in range(0, n, SLICE_ROWS)]
+        return joined([price(q, rows.take(one), tokens_given, memo, detail) for one in slices])
+    s, work = q.setting, q.workload
+    need = np.asarray(capacity.sequence_tokens(rows, q.budget.max_context) * rows["batch"], dtype=float)
+    columns = phases.decode(s, rows, work.mean_context, q.budget, need, memo, detail)
+    tokens = _tokens_per_step(q, rows, tokens_given)
+    step_tokens = steady.prefill_step_tokens(rows, work, tokens)
+    prompts = Prefill(work.new_tokens, work.prefix_tokens)
+    columns |= phases.prefill(s, rows, step_tokens, prompts, columns["cut"], memo, detail)
+    columns |= steady.served(
+        rows, work, s.engine, tokens, columns["decode_s"], columns["prefill_s"], columns["prefill_pass_s"], step_tokens
+    )
+    return columns
+
+
+def _tokens_per_step(q: Question, table: Table, given: float | None) -> NDArray[np.float64]:
+    depths = range(int(table["mtp"].max(initial=0)) + 1)
+    return np.array([acceptance(q, depth, given).value for depth in depths])[table["mtp"]]
+
+
+def _prime(q: Question, table: Table, given: float | None, memo: Memo) -> None:
+    """Price the blocks of all rows at once, so that the slices only look them up."""
+    work, primer = q.workload, Primer(memo)
+    step.decode_blocks(q.setting, step.decode_cells(table), work.mean_context, primer)
+    tokens = steady.prefill_step_tokens(table, work, _tokens_per_step(q, table, given))
+    prompts = Prefill(work.new_tokens, work.prefix_tokens)
+    step.prefill_blocks(q.setting, step.prefill_cells(table, tokens), prompts, primer)
+
+
+def search(
+    q: Question, devices: int, objective: str, pins: Mapping[str, Any], tokens: float | None, found: Found
+) -> None:
+    """Price every block of the space on so many chips and keep what `recommend` needs of it."""
+    memo = Memo()
+    for block in blocks(q, devices, pins, found):
+        table = batched(q, block, pins, found, memo)
+        for start in range(0, size(table), BLOCK_ROWS):
+            _keep_best(q, table.take(slice(start, start + BLOCK_ROWS)), objective, tokens, found, memo)
+
+
+def _keep_best(q: Question, table: Table, objective: str, tokens: float | None, found: Found, memo: Memo) -> None:
+    if not size(table):
+        return
+    found.priced += size(table)
+    both = table.having(**price(q, table, tokens, memo))
+    kept = apply(q, "capacity", both, found)
+    if not size(kept):
+        return
+    keep_families(q, kept, found.families)
+    good = apply(q, "service", kept, found)
+    if not size(good):
+        _note_service_miss(q, kept, found)
+        return
+    value = ranking.score(good, objective, q.workload.osl)
+    structure = distinct(good, space.STRUCTURE)[1]
+    rows = ranking.best_of_each(structure, value, np.nan_to_num(good["tpot_s"]))
+    found.rows.append({name: column[rows] for name, column in good.items()})
+    if objective == "pareto":
+        edge = ranking.pareto(good["tok_s_chip"], np.nan_to_num(good["tok_s_user"]))
+        found.front.append({name: column[edge] for name, column in good.items()})
+
+
+def _note_service_miss(q: Question, table: Table, found: Found) -> None:
+    """Keep the row with the least excess over the service level."""
+    w, excess = q.workload, np.zeros(size(table))
+    for name, limit in (("ttft_s", w.ttft_s), ("tpot_s", w.tpot_s)):
+        if limit is not None:
+            excess = np.maximum(excess, np.nan_to_num(table[name]) / limit - 1.0)
+    if w.rate is not None:
+        excess = np.maximum(excess, w.rate / table["capacity_per_s"] - 1.0)
+    i = int(np.argmin(excess))
+    found.miss("service", float(excess[i]), from_row(table, i))
+
+
+def holds(q: Question, devices: int, pins: Mapping[str, Any]) -> bool:
+    """Whether any legal strategy on so many chips holds one sequence."""
+    probe, memo = Found(), Memo()
+    free = {k: v for k, v in pins.items() if k not in ("tp", "pp", "dp", "ep", "replicas")}
+    return any(
+        bool(np.any(sequences_held(q, block, memo)[0] >= 1))
+        for block in blocks(q, devices, {"two_batch_overlap": 0, "mtp": 0, **free}, probe)
+    )
+
+
+def joined(parts: list[Columns]) -> Table:
+    """The rows of several tables as one."""
+    return Table({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
