@@ -119,7 +119,7 @@ def _phase(s, parts, step_s, total_s, m, send, pp):  # type: ignore[no-untyped-d
     if pp > 1:
         ops.append(Op("pipeline_send", "link", m * send, link_bytes=0.0, residual=0.35))
         ops.append(Op("pipeline_bubble", "bubble", step_s - m * (worst + send)))
-    ops = [op for op in merged(ops) if op.time_s != 0.0]
+    ops = merged(ops)
     # what hides under the other batch is communication that is not exposed
     comm = sum(op.time_s for op in ops if op.is_link or op.group == "overlap")
     host = s.engine.step_overhead_s
@@ -145,9 +145,11 @@ def _layer_host(s: Setting, ops: list[Op]) -> band.Spread:
 
 
 def merged(ops: list[Op]) -> list[Op]:
-    """Operators of one name as one, in order of appearance, as plain floats."""
+    """Operators of one name as one, in order of appearance, as plain floats; those that take no time are left out."""
     out: dict[str, Op] = {}
     for op in ops:
+        if float(op.time_s) == 0.0:
+            continue
         op = op._replace(**{f: float(getattr(op, f)) for f in _SUMMED})  # type: ignore[arg-type]
         if op.name in out:
             known = out[op.name]

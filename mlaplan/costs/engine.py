@@ -50,7 +50,8 @@ class EngineCosts:
     overlap_fraction: part of the smaller of compute and communication that two-batch overlap hides.
     imbalance: tokens of the busiest EP rank over the mean.
     custom_all_reduce: (ranks, largest message in bytes) of the engine's own in-graph all-reduce kernel.
-    dispatch, gather: ways in which tokens can reach their experts under attention DP.
+    dispatch, gather: ways in which tokens can reach their experts under attention DP; dispatch_whole: the former
+        only with the experts over all ranks.
     """
 
     name: str
@@ -70,6 +71,7 @@ class EngineCosts:
     routed_copies: float
     workspace: Any  # rows(max_model_len, sequences, block_size), or None
     dispatch: bool
+    dispatch_whole: bool
     gather: bool
     mixed_prefill: bool
     custom_all_reduce: tuple[tuple[int, float], ...] = ()
@@ -97,6 +99,7 @@ def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
     for row in profile.all_to_all:
         if row.pattern == "dispatch":
             roles.setdefault(row.name, set()).add(row.role)
+    both = [name for name, found in roles.items() if {"low_latency", "high_throughput"} <= found]
     modes = {}
     for dtype in profile.kv_dtypes(chip.efficiency_class, attention):
         kernel = profile.kernel(chip.efficiency_class, attention, dtype)
@@ -121,7 +124,8 @@ def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
         hidden_copies=float(memory.hidden_copies),
         routed_copies=float(memory.routed_copies),
         workspace=memory.prefill_workspace,
-        dispatch=any({"low_latency", "high_throughput"} <= found for found in roles.values()),
+        dispatch=bool(both),
+        dispatch_whole=all(row.full_ep for row in profile.all_to_all if row.name in both),
         gather=any(row.pattern == "gather" for row in profile.all_to_all),
         mixed_prefill=sched.mode == "mixed",
         custom_all_reduce=tuple((n, profile.all_reduce_max(chip.efficiency_class, n)) for n in ranks),

@@ -107,15 +107,21 @@ class Machine:
         memory_s = nbytes / (mode.cast_share * self.bandwidth)
         return [Op("kv_cache_cast", "kv_cast", memory_s, 0.0, nbytes, memory_s=memory_s, residual=CAST_RESIDUAL)]
 
-    def experts(self, name: str, rows: Numeric, padded_rows: Numeric, active: Numeric, d: int, inner: Numeric) -> Op:
+    def experts(
+        self, name: str, rows: Numeric, padded_rows: Numeric, active: Numeric, inner: Numeric, dispatched: bool
+    ) -> Op:
         """The routed experts of one layer: gate and up [d, 2 inner], activation, down [inner, d], grouped.
 
-        `rows` token copies over `active` experts, as tiles `padded_rows`; one fit covers the whole block.
+        `rows` token copies over `active` experts, as tiles `padded_rows`; one fit covers the whole block. Behind a
+        dispatch engines run another kernel, whose fit is used where the chip has one.
         """
+        d = self.model.hidden_size
         mm = matmul(self.chip, self.model, "routed", self.weight_dtype)
         nbytes = active * 3.0 * d * inner * mm.weight_bytes + rows * (2.0 * d + 4.0 * inner) * ACTIVATION_BYTES
         flops, padded = (roof.gemm_flops(r, d, 3.0 * inner) for r in (rows, padded_rows))
-        return self._kernel(name, "grouped_gemm", mm.key, mm.peak_flops, flops, padded, nbytes)
+        own = dispatched and mm.key in self.chip.efficiency.get("grouped_gemm_ep", {})
+        op = "grouped_gemm_ep" if own else "grouped_gemm"
+        return self._kernel(name, op, mm.key, mm.peak_flops, flops, padded, nbytes)
 
     def elementwise(self, name: str, nbytes: Numeric, flops: Numeric = 0.0) -> Op:
         """A kernel that only moves memory: norms, rotary embedding, cache write, sampling."""

@@ -42,6 +42,7 @@ class MoeChoice(NamedTuple):
     """What the engine can do and what the user knows better."""
 
     dispatch: bool = True  # an all-to-all dispatch kernel
+    dispatch_whole: bool = False  # dispatch only with the experts over all ranks (EP = TP x DP)
     gather: bool = True
     imbalance: float = 1.0  # tokens of the busiest EP rank over the mean
     redundant_experts: int = 0
@@ -67,14 +68,13 @@ def ffn_ops(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> list[Op]:
         m.gemm("router", "router", t, d, f.experts + f.zero_experts),
         m.elementwise("router_top_k", t * (f.experts + f.zero_experts) * 4.0),
     ]
-    before, after = _routes(m, f, s, choice)
-    ops += [*before, _experts(m, f, s, choice), *after]
+    ops += _routed(m, f, s, choice)
     if f.shared_experts:
         ops += gated_ops(m, "shared_expert", "shared", s.tokens, f.shared_intermediate_size / s.tp)
     return ops
 
 
-def _experts(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> Op:
+def _experts(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice, dispatched: bool) -> Op:
     """Routed experts of one chip: its copies of all tokens of the stage, its part of their width."""
     k, everyone = routed_per_token(f), s.tokens * s.dp
     skew = np.where(np.asarray(s.ep) > 1, choice.imbalance, 1.0)
@@ -83,8 +83,7 @@ def _experts(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> Op:
     active = np.minimum(distinct_experts(f.experts, k, everyone) / s.ep, stored)
     # mean rows of an active expert, each padded to the tile
     each = pad_to(rows / active, m.tile.gemm_rows)
-    width = f.intermediate_size / moe_tp(s)
-    return m.experts("routed_experts", rows, active * each, active, m.model.hidden_size, width)
+    return m.experts("routed_experts", rows, active * each, active, f.intermediate_size / moe_tp(s), dispatched)
 
 
 def moe_tp(s: MoeShape) -> Numeric:
@@ -92,21 +91,20 @@ def moe_tp(s: MoeShape) -> Numeric:
     return s.tp * s.dp / s.ep
 
 
-def _routes(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> tuple[list[Op], list[Op]]:
-    """Communication before and after the experts by the faster of the ways the engine has."""
-    gather_before, gather_after = _gathered(m, s)
-    can_dispatch = np.asarray((s.ep > 1) & ((s.dp > 1) | (s.cp > 1))) & choice.dispatch
-    if not np.any(can_dispatch):
-        return gather_before, gather_after
-    send_before, send_after = _dispatched(m, f, s, choice)
-    t_gather = sum(op.time_s for op in gather_before + gather_after)
-    t_send = sum(op.time_s for op in send_before + send_after)
-    use = np.where(can_dispatch & ((t_send < t_gather) | (not choice.gather)), 1.0, 0.0)
-    pick = lambda ops, factor: [op.scaled(factor) for op in ops]  # noqa: E731
-    return (
-        pick(gather_before, 1.0 - use) + pick(send_before, use),
-        pick(send_after, use) + pick(gather_after, 1.0 - use),
-    )
+def _routed(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> list[Op]:
+    """The routed experts and the way of the tokens to them and back, by the faster of the ways the engine has."""
+    before, after = _gathered(m, s)
+    gathered = [*before, _experts(m, f, s, choice, False), *after]
+    possible = np.asarray((s.ep > 1) & ((s.dp > 1) | (s.cp > 1))) & choice.dispatch
+    if choice.dispatch_whole:
+        possible = possible & np.asarray(s.ep == s.tp * s.dp)
+    if not np.any(possible):
+        return gathered
+    before, after = _dispatched(m, f, s, choice)
+    dispatched = [*before, _experts(m, f, s, choice, True), *after]
+    slower = sum(op.time_s for op in gathered) > sum(op.time_s for op in dispatched)
+    use = np.where(possible & (slower | (not choice.gather)), 1.0, 0.0)
+    return [op.scaled(1.0 - use) for op in gathered] + [op.scaled(use) for op in dispatched]
 
 
 def _gathered(m: Machine, s: MoeShape) -> tuple[list[Op], list[Op]]:

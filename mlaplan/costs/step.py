@@ -53,7 +53,9 @@ class Setting:
     @property
     def moe(self) -> MoeChoice:
         e = self.engine
-        return MoeChoice(e.dispatch, e.gather, float(e.imbalance), self.redundant_experts, "fp8" in self.chip.peak)
+        return MoeChoice(
+            e.dispatch, e.dispatch_whole, e.gather, float(e.imbalance), self.redundant_experts, "fp8" in self.chip.peak
+        )
 
 
 def micro_batches(pp: Numeric, batch: Numeric) -> Numeric:

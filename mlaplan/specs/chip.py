@@ -56,6 +56,7 @@ KernelOp = Annotated[
             "gemm",
             "bmm",
             "grouped_gemm",
+            "grouped_gemm_ep",
             "mla_decode",
             "mla_prefill",
             "gqa_decode",
