@@ -79,11 +79,10 @@ def kv_columns(s: Setting, table: Table, memo: Memo) -> Columns:
 def other_items(s: Setting, table: Table, budget: Budget, memo: Memo) -> dict[str, Numeric]:
     """Everything that is neither weights nor cache, by name, per row. [B]"""
     e, heads = s.engine, _per_rank(s, table, memo)
-    dispatches = (table["ep"] > 1) & (table["dp"] > 1) & e.dispatch
     logits = memory.logit_bytes(s.model, table["batch"], 1 + table["mtp"])
     out: dict[str, Numeric] = {
         "activation_bytes": heads["activation"] + logits,
-        "dispatch_buffer_bytes": np.where(dispatches, e.dispatch_buffer_bytes, 0.0),
+        "dispatch_buffer_bytes": np.where(_dispatches(s, table), e.dispatch_buffer_bytes, 0.0),
     }
     if e.workspace is not None:
         longest = np.full(size(table), budget.max_context)
@@ -105,11 +104,19 @@ def _per_rank(s: Setting, table: Table, memo: Memo) -> Columns:
 
     def price(u: Table) -> Columns:
         sh = shards(u)
-        active = memory.activation_bytes(s.model, sh, u["prefill_chunk"], e.hidden_copies, e.routed_copies)
+        gathers = (u["dp"] > 1) & ~_dispatches(s, u)
+        active = memory.activation_bytes(s.model, sh, u["prefill_chunk"], e.hidden_copies, e.routed_copies, gathers)
         row = memory.mla_workspace_bytes(s.model, sh, np.ones(size(u)))
         return {"activation": active, "workspace_row": np.broadcast_to(row, size(u))}
 
     return memo.factored("activations", table, (*SHARDS, "prefill_chunk"), price)
+
+
+def _dispatches(s: Setting, table: Table) -> NDArray[np.bool_]:
+    """Where the engine runs a dispatch between attention-DP ranks, so that no rank gathers all tokens."""
+    e = s.engine
+    whole = (table["ep"] == table["tp"] * table["dp"]) | (not e.dispatch_whole)
+    return (table["ep"] > 1) & (table["dp"] > 1) & whole & e.dispatch
 
 
 def other_bytes(s: Setting, table: Table, budget: Budget, memo: Memo) -> NDArray[np.float64]:

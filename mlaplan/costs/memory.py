@@ -140,14 +140,16 @@ def stage_kv_bytes(stage: Stage, layer_bytes: list[Numeric], mtp_bytes: Numeric)
 # ---- everything else ----
 
 
-def activation_bytes(model: Model, s: Shards, chunk: Numeric, hidden_copies: float, routed_copies: float) -> Numeric:
+def activation_bytes(
+    model: Model, s: Shards, chunk: Numeric, hidden_copies: float, routed_copies: float, gathers: Numeric
+) -> Numeric:
     """Peak of live activations of one forward pass of `chunk` tokens per DP rank. [B]
 
         residual stream and its norms     c_h T d                       c_h, c_r: tensors alive at once, by engine
         the larger of
           attention   T h 2 (d_n + d_r + d_v)            queries, expanded keys and values, output
           dense       3 T I / tp
-          experts     c_r T dp k / ep (d + 3 I / moe_tp / c_r) and the gathered T dp d
+          experts     T dp k / ep (c_r d + 3 I / moe_tp), and T dp d where the DP ranks gather their tokens
 
     times 2 bytes. Source: shapes of the operators; the copies are in the engine's profile.
     """
@@ -164,7 +166,7 @@ def activation_bytes(model: Model, s: Shards, chunk: Numeric, hidden_copies: flo
             worst = np.maximum(worst, 3.0 * chunk * f.intermediate_size / s.tp)
         else:
             copies = chunk * s.dp * params.routed_per_token(f) / s.ep
-            gathered = chunk * s.dp * d * (s.dp > 1)
+            gathered = chunk * s.dp * d * gathers
             worst = np.maximum(worst, copies * (routed_copies * d + 3.0 * f.intermediate_size / s.moe_tp) + gathered)
     return (hidden_copies * chunk * d + worst) * ACTIVATION_BYTES
 
