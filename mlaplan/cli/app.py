@@ -8,8 +8,10 @@ import typer
 
 from mlaplan import __version__
 from mlaplan.cli.check import check
+from mlaplan.cli.explain import explain
 from mlaplan.cli.list_ import list_
 from mlaplan.cli.new import new
+from mlaplan.cli.recommend import recommend
 from mlaplan.cli.show import show
 
 app = typer.Typer(
@@ -21,6 +23,8 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("recommend")(recommend)
+app.command("explain")(explain)
 app.command("list")(list_)
 app.command("show")(show)
 app.command("check")(check)

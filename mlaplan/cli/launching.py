@@ -1,0 +1,136 @@
+"""From a plan to commands: how an engine is launched for it, and what to run next."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlaplan.errors import MlaplanError, UnknownName
+
+if TYPE_CHECKING:
+    from mlaplan.cli.questions import Subject
+    from mlaplan.engines.request import EmitRequest
+    from mlaplan.report.plan_text import Answer, Launch
+    from mlaplan.rules.rule import Question
+    from mlaplan.strategy import Strategy
+    from mlaplan.workload import Overrides
+
+SPARE_TOKENS = 128  # a chat template and a client's rounding on top of the mean lengths
+
+
+def check(engine: str) -> None:
+    """Refuses engines and versions without commands before anything is searched."""
+    from mlaplan.engines import MODULES
+    from mlaplan.engines.load import split_name
+
+    name, _ = split_name(engine)
+    if name not in MODULES:
+        raise UnknownName("engine to launch", name, MODULES)
+
+
+def commands(a: Answer, given: Overrides, engine: str) -> Launch:
+    """Launch and benchmark commands of the best plan, or which part the engine cannot express."""
+    from mlaplan.engines import bench_command, emit
+    from mlaplan.engines.load import load_profile
+    from mlaplan.report.plan_text import Launch
+
+    label = load_profile(engine).label
+    best, work = a.found.plans[0], a.q.workload
+    wanted = request(a.q, best.strategy, best.pp_layers, given)
+    in_flight = work.concurrency or max(round(best.served.concurrency), 1) if best.served else 1
+    try:
+        found = emit(engine, wanted)
+        bench = bench_command(
+            engine, wanted, isl=work.isl, osl=work.osl, concurrency=in_flight, prefix_tokens=work.prefix_tokens
+        )
+    except MlaplanError as error:
+        return Launch(label, [], None, str(error).replace("\n", "; "))
+    return Launch(label, found, bench)
+
+
+def request(q: Question, s: Strategy, pp_layers: tuple[int, ...], given: Overrides) -> EmitRequest:
+    """The plan in the form that engines read."""
+    from mlaplan.costs.precision import quantised
+    from mlaplan.engines.profile import attention_kind
+    from mlaplan.engines.request import EmitRequest
+
+    model, chip = q.setting.model, q.setting.chip
+    block = s.block_size
+    longest = min(-(-(q.workload.max_context + SPARE_TOKENS) // block) * block, model.max_position)
+    return EmitRequest.from_strategy(
+        s,
+        model=_served_name(q),
+        chip_class=chip.efficiency_class,
+        attention=attention_kind(model),
+        moe=any(f.kind == "moe" for f in model.ffn.values()),
+        weight_conversion=s.weight_dtype != quantised(model),
+        max_model_len=max(longest, q.workload.max_context),
+        memory_fraction=int(q.budget.memory_fraction * 1000) / 1000 if given.memory_fraction is not None else None,
+        pp_layers=pp_layers if s.pp > 1 else (),
+        chips_per_node=chip.scale_up.chips_per_node,
+        devices=s.devices,
+    )
+
+
+def _served_name(q: Question) -> str:
+    """What engines load: the published name, or the folder of a config.json."""
+    model = q.setting.model
+    if model.served_names:
+        return str(model.served_names[0])
+    path = Path(model.origin)
+    return str(path.parent) if path.name == "config.json" and path.parent.name else model.name
+
+
+def next_steps(subject: Subject, a: Answer, given: Overrides, emit: str | None) -> list[str]:
+    """The command that looks closer at the best plan, or at what to change."""
+    if not a.found.plans:
+        return []
+    words = ["mlaplan", "explain", subject.given_model, subject.given_chip, *_flags(a.found.plans[0].strategy)]
+    w = a.q.workload
+    words += ["--isl", str(w.isl), "--osl", str(w.osl)]
+    if w.concurrency is not None:
+        words += ["--concurrency", str(w.concurrency)]
+    if w.rate is not None:
+        words += ["--rate", f"{w.rate:g}"]
+    if w.prefix_tokens:
+        words += ["--prefix", str(w.prefix_tokens)]
+    if (engine := subject.engine or emit) is not None:
+        words += ["--engine", engine]
+    words += _own(given)
+    for setting in subject.settings:
+        words += ["--set", setting]
+    lines = [f"next: {shlex.join(words)}"]
+    if emit is None:
+        lines.append("or add --emit vllm or --emit sglang for launch commands, --save-plan FILE to keep the plan")
+    return lines
+
+
+def _flags(s: Strategy) -> list[str]:
+    """A strategy as the flags of `explain`."""
+    words: list[str] = []
+    for name in ("tp", "pp", "dp", "ep", "dcp", "cp", "replicas", "batch", "mtp"):
+        value, default = getattr(s, name), 0 if name == "mtp" else 1
+        if value != default or name in ("ep", "batch"):
+            words += [f"--{name}", str(value)]
+    if s.kv_layout == "latent_sharded":
+        words += ["--kv-layout", "latent-sharded"]
+    words += ["--kv-dtype", s.kv_dtype, "--weight-dtype", s.weight_dtype, "--block-size", str(s.block_size)]
+    words += ["--prefill-chunk", str(s.prefill_chunk)]
+    return words + ["--two-batch-overlap"] * bool(s.two_batch_overlap)
+
+
+def _own(given: Overrides) -> list[str]:
+    words: list[str] = []
+    for flag, value in (
+        ("--memory-fraction", given.memory_fraction),
+        ("--price", given.price_usd_per_hour),
+        ("--imbalance", given.imbalance),
+        ("--mtp-accept", given.tokens_per_step),
+    ):
+        words += [flag, f"{value:g}"] if value is not None else []
+    if given.reserve_bytes is not None:
+        words += ["--reserve", f"{given.reserve_bytes:.0f} B"]
+    if given.redundant_experts:
+        words += ["--redundant-experts", str(given.redundant_experts)]
+    return words

@@ -1,0 +1,135 @@
+"""Options that `recommend` and `explain` share: name, help and metavar, written once."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+ModelName = Annotated[str, typer.Argument(help="a model by name, a YAML file or a config.json", metavar="MODEL")]
+ChipName = Annotated[str, typer.Argument(help="a chip by name or a YAML file", metavar="CHIP")]
+
+
+class Layout(StrEnum):
+    """How the tensor-parallel ranks of a group hold the cache."""
+
+    replicated = "replicated"
+    latent_sharded = "latent-sharded"
+    sequence_sharded = "sequence-sharded"
+
+
+class KvDtype(StrEnum):
+    """What the cache holds."""
+
+    bf16 = "bf16"
+    fp16 = "fp16"
+    fp8 = "fp8"
+    fp8_ds_mla = "fp8_ds_mla"
+    int8 = "int8"
+
+
+class WeightDtype(StrEnum):
+    """What the quantised parts of the checkpoint are kept in, or converted to."""
+
+    bf16 = "bf16"
+    fp16 = "fp16"
+    fp8 = "fp8"
+    int8 = "int8"
+    int4 = "int4"
+    fp4 = "fp4"
+
+
+def _count(flag: str, text: str) -> Any:
+    return typer.Option(flag, min=1, metavar="N", help=text)
+
+
+# ---- parallel degrees ----
+
+Tp = Annotated[int | None, _count("--tp", "Ranks that share the attention heads.")]
+Pp = Annotated[int | None, _count("--pp", "Pipeline stages.")]
+Dp = Annotated[int | None, _count("--dp", "Attention data-parallel ranks of a stage.")]
+Ep = Annotated[int | None, _count("--ep", "Ranks that share the experts; 1: every expert split over TP x DP.")]
+Dcp = Annotated[
+    int | None, _count("--dcp", "Decode context parallelism: ranks of a TP group that share each sequence.")
+]
+Cp = Annotated[int | None, _count("--cp", "Prefill context parallelism: ranks of a TP group that share each prompt.")]
+Replicas = Annotated[int | None, _count("--replicas", "Copies of the whole model.")]
+
+# ---- precision, cache, scheduler ----
+
+KvLayout = Annotated[Layout | None, typer.Option("--kv-layout", help="How a TP group holds the cache.")]
+KvType = Annotated[KvDtype | None, typer.Option("--kv-dtype", help="Dtype of the KV cache.")]
+WeightType = Annotated[WeightDtype | None, typer.Option("--weight-dtype", help="Dtype of the quantised weights.")]
+BlockSize = Annotated[int | None, _count("--block-size", "Tokens in a block of the KV cache.")]
+Mtp = Annotated[
+    int | None,
+    typer.Option("--mtp", min=0, max=16, metavar="K", help="Tokens drafted a step by the MTP layer."),
+]
+PrefillChunk = Annotated[
+    str | None,
+    typer.Option("--prefill-chunk", metavar="TOKENS", help="Most prompt tokens in one step of a rank."),
+]
+TwoBatch = Annotated[
+    bool | None,
+    typer.Option(
+        "--two-batch-overlap/--no-two-batch-overlap",
+        help="Compute on half a batch while the other communicates.",
+    ),
+]
+
+# ---- workload ----
+
+Isl = Annotated[str | None, typer.Option("--isl", metavar="TOKENS", help="Prompt tokens of a request; 4k is 4096.")]
+Osl = Annotated[str | None, typer.Option("--osl", metavar="TOKENS", help="Output tokens of a request.")]
+Concurrency = Annotated[int | None, _count("--concurrency", "Requests in flight in the whole deployment.")]
+Rate = Annotated[str | None, typer.Option("--rate", metavar="PER_SECOND", help="Requests that arrive per second.")]
+Prefix = Annotated[
+    str | None,
+    typer.Option(
+        "--prefix",
+        metavar="TOKENS|FRACTION",
+        help="Prompt tokens found in the cache, or their share: 0.5, 50%.",
+    ),
+]
+Ttft = Annotated[str | None, typer.Option("--ttft", metavar="TIME", help="Longest time to the first token: 5s.")]
+Tpot = Annotated[str | None, typer.Option("--tpot", metavar="TIME", help="Longest time per output token: 60ms.")]
+
+# ---- what the user knows better ----
+
+Engine = Annotated[
+    str | None,
+    typer.Option("--engine", metavar="ENGINE[@VERSION]", help="vllm, sglang or generic; newest version if none."),
+]
+MemoryFraction = Annotated[
+    str | None,
+    typer.Option("--memory-fraction", metavar="SHARE", help="Share of the memory that may be used: 0.92."),
+]
+Reserve = Annotated[
+    str | None,
+    typer.Option("--reserve", metavar="SIZE", help="Graphs, context and buffers of a chip, in place of the engine's."),
+]
+Price = Annotated[str | None, typer.Option("--price", metavar="USD/H", help="Price of a chip per hour.")]
+Imbalance = Annotated[
+    float | None,
+    typer.Option("--imbalance", metavar="X", help="Tokens of the busiest expert rank over the mean."),
+]
+MtpAccept = Annotated[
+    float | None,
+    typer.Option("--mtp-accept", metavar="TOKENS", help="Tokens a step yields with MTP, 1 to 1 + K."),
+]
+RedundantExperts = Annotated[
+    int, typer.Option("--redundant-experts", min=0, metavar="N", help="Copies of hot experts, in all.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="Another value for a chip's figure, such as memory.bandwidth=x0.9.",
+    ),
+]
+
+# ---- output ----
+
+Output = Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the result there.")]

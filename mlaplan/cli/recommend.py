@@ -1,0 +1,163 @@
+"""`mlaplan recommend`: the best strategies for a model, a chip and a workload, and why."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mlaplan.cli import options as o
+from mlaplan.cli.formats import Format
+from mlaplan.errors import EXIT_FINDINGS, EXIT_OK, MlaplanError
+
+if TYPE_CHECKING:
+    from mlaplan.report.plan_text import Answer
+    from mlaplan.workload import Overrides
+
+ISL, OSL = 4096, 1024  # lengths taken where none are given
+
+
+class Objective(StrEnum):
+    """What makes a plan good."""
+
+    throughput = "throughput"
+    latency = "latency"
+    cost = "cost"
+    pareto = "pareto"
+
+
+def recommend(
+    model: o.ModelName,
+    chip: o.ChipName,
+    devices: Annotated[int, typer.Option("--devices", min=1, metavar="N", help="Chips to plan for.")],
+    isl: o.Isl = None,
+    osl: o.Osl = None,
+    concurrency: o.Concurrency = None,
+    rate: o.Rate = None,
+    prefix: o.Prefix = None,
+    ttft: o.Ttft = None,
+    tpot: o.Tpot = None,
+    objective: Annotated[Objective, typer.Option("--objective", help="What makes a plan good.")] = Objective.throughput,
+    engine: o.Engine = None,
+    top: Annotated[int, typer.Option("--top", min=1, max=1000, metavar="N", help="How many plans to show.")] = 5,
+    emit: Annotated[
+        str | None,
+        typer.Option(
+            "--emit", metavar="ENGINE[@VERSION]", help="Print the launch command of the best plan: vllm or sglang."
+        ),
+    ] = None,
+    save_plan: Annotated[
+        str | None, typer.Option("--save-plan", metavar="FILE", help="Write the best plan with all it depends on.")
+    ] = None,
+    tp: o.Tp = None,
+    pp: o.Pp = None,
+    dp: o.Dp = None,
+    ep: o.Ep = None,
+    dcp: o.Dcp = None,
+    cp: o.Cp = None,
+    replicas: o.Replicas = None,
+    kv_layout: o.KvLayout = None,
+    kv_dtype: o.KvType = None,
+    weight_dtype: o.WeightType = None,
+    block_size: o.BlockSize = None,
+    mtp: o.Mtp = None,
+    batch: Annotated[
+        int | None, typer.Option("--batch", min=1, metavar="N", help="Sequences in flight per attention-DP rank.")
+    ] = None,
+    prefill_chunk: o.PrefillChunk = None,
+    two_batch_overlap: o.TwoBatch = None,
+    memory_fraction: o.MemoryFraction = None,
+    reserve: o.Reserve = None,
+    price: o.Price = None,
+    imbalance: o.Imbalance = None,
+    mtp_accept: o.MtpAccept = None,
+    redundant_experts: o.RedundantExperts = 0,
+    settings: o.Settings = None,
+    output: Annotated[Format, typer.Option("--format", help="How to write the result.")] = Format.table,
+    file: o.Output = None,
+) -> int:
+    """Find the best strategies for a workload, and say why.
+
+    Degrees, dtypes, layout, block, MTP depth and batch are searched; each can be pinned by its flag. Exit code:
+    0 with a plan, 1 if nothing is feasible.
+    """
+    from mlaplan.cli import launching, questions, strategies
+    from mlaplan.cli.output import write
+    from mlaplan.plan import question
+    from mlaplan.plan import recommend as run
+    from mlaplan.report.plan_text import Answer
+
+    if emit is not None and output is Format.csv:
+        raise MlaplanError("--emit writes commands, which csv has no place for: use --format table, md or json")
+    work = questions.workload(
+        _tokens("--isl", isl, ISL), _tokens("--osl", osl, OSL),
+        concurrency=concurrency, rate=rate, prefix=prefix, ttft=ttft, tpot=tpot,
+    )  # fmt: skip
+    pins = strategies.given(
+        tp=tp, pp=pp, dp=dp, ep=ep, dcp=dcp, cp=cp, replicas=replicas, kv_layout=kv_layout, kv_dtype=kv_dtype,
+        weight_dtype=weight_dtype, block_size=block_size, mtp=mtp, batch=batch, prefill_chunk=prefill_chunk,
+        two_batch_overlap=two_batch_overlap,
+    )  # fmt: skip
+    strategies.check_pins(pins, devices)
+    given = questions.overrides(
+        memory_fraction=memory_fraction, reserve=reserve, price=price, imbalance=imbalance, mtp_accept=mtp_accept,
+        redundant_experts=redundant_experts,
+    )  # fmt: skip
+    subject = questions.subject(model, chip, engine or emit, settings)
+    if emit is not None:
+        launching.check(emit)
+    questions.check_drafts(subject.model, mtp, mtp_accept)
+    strategies.check_precision(subject, pins)
+    if isl is None or osl is None:
+        questions.tell([f"lengths taken: {work.isl:,} tokens in, {work.osl:,} out (--isl, --osl)"])
+    q = question(subject.chip, subject.model, subject.profile, work, given)
+    found = run(q, devices, objective=objective.value, fixed=pins, top=top, given=given)
+    answer = Answer(q, devices, objective.value, pins, found, None, [])
+    if found.plans:
+        answer = _completed(answer, given, emit)
+        if save_plan is not None:
+            _save(answer, given, save_plan)
+    elif save_plan is not None:
+        questions.tell([f"{save_plan} is not written: there is no plan"])
+    write(_rendered(answer, given, output), file)
+    questions.tell(launching.next_steps(subject, answer, given, emit))
+    return EXIT_OK if found.plans else EXIT_FINDINGS
+
+
+def _tokens(flag: str, text: str | None, default: int) -> int:
+    from mlaplan.cli import questions
+
+    return default if text is None else questions.tokens(flag, text)
+
+
+def _completed(a: Answer, given: Overrides, emit: str | None) -> Answer:
+    """The answer with reasons, notes and commands."""
+    from dataclasses import replace
+
+    from mlaplan.cli import launching
+    from mlaplan.report.notes import notes
+    from mlaplan.report.why import why
+
+    reasons = why(a.q, a.found.plans, given.tokens_per_step)
+    launch = launching.commands(a, given, emit) if emit is not None else None
+    return replace(a, why=reasons, notes=notes(a, given), launch=launch)
+
+
+def _save(a: Answer, given: Overrides, path: str) -> None:
+    from mlaplan.cli import questions
+    from mlaplan.cli.output import write_file
+    from mlaplan.report import plan_file, tables
+
+    write_file(path, tables.as_json(plan_file.document(a.q, a.found.plans[0], given, a.objective)) + "\n")
+    questions.tell([f"plan written to {path}"])
+
+
+def _rendered(a: Answer, given: Overrides, output: Format) -> str:
+    from mlaplan.report import plan_markdown, plan_text, recommend_data, tables
+
+    if output is Format.json:
+        return tables.as_json(recommend_data.document(a, given))
+    if output is Format.csv:
+        return tables.as_csv(plan_text.plan_rows(a.found.plans))
+    return plan_markdown.markdown(a) if output is Format.md else plan_text.report(a)

@@ -1,0 +1,44 @@
+"""`mlaplan.plan/1`: one plan with all that led to it, so that later verbs need nothing else.
+
+Model, chip and engine are written out as their files would have them, overrides applied: reading them back gives
+the specs that the prediction was made with, whatever the files in the tree say by then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mlaplan.report import plan_data
+
+if TYPE_CHECKING:
+    from mlaplan.explain import Explanation
+    from mlaplan.rules.rule import Question
+    from mlaplan.workload import Overrides
+
+SCHEMA = "mlaplan.plan/1"
+
+
+def document(q: Question, e: Explanation, given: Overrides, objective: str) -> dict[str, Any]:
+    """The file's content for one plan."""
+    from mlaplan import __version__
+
+    s, p = q.setting, q.profile
+    prediction = plan_data.explanation(q, e)
+    strategy = prediction.pop("strategy")
+    return {
+        "schema": SCHEMA,
+        "tool_version": __version__,
+        "model": s.model.model_dump(mode="json", by_alias=True, exclude_none=True),
+        "chip": s.chip.model_dump(mode="json", by_alias=True, exclude_none=True),
+        "engine": {
+            "name": p.name,
+            "version": p.version,
+            "profile": p.model_dump(mode="json", by_alias=True, exclude_none=True),
+        },
+        "origins": {"model": s.model.origin, "chip": s.chip.origin},
+        "workload": plan_data.workload(q),
+        "objective": objective,
+        "overrides": plan_data.overrides(q, given),
+        "strategy": strategy,
+        "prediction": prediction,
+    }
