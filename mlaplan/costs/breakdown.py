@@ -51,7 +51,7 @@ def decode(s: Setting, table: Table, context: int, step_s: float, total_s: float
         return operators.feed_forward(machine, name, cells, True, s.moe)
 
     embedding = dense.embedding_ops(machine, tokens, cells["tp"])
-    send = float(step.send_times(s, cells, tokens)) if pp > 1 else 0.0
+    send = float(step.send_times(s, cells, tokens * (1 + tbo))) if pp > 1 else 0.0
     host = float(s.engine.step_overhead_s)
     parts = _stages(s, pp, cut, attention, ffn, embedding, tail, tbo, host, 0.0)
     return _phase(s, parts, step_s, total_s, m, send, pp)

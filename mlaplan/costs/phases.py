@@ -102,7 +102,7 @@ def _decode(
     memory = Space(s, cells, budget, memo)
     total = all_stages_s(s, pp, times, host)
     m = step.micro_batches(pp, cells["batch"])
-    send: Numeric = step.send_times(s, cells, cells["seqs"] * cells["q_len"]) if pp > 1 else 0.0
+    send: Numeric = step.send_times(s, cells, _micro_batch_tokens(cells)) if pp > 1 else 0.0
     best = np.zeros(n, dtype=np.int64)
     tokens: Numeric = memory.tokens(cuts[0])
     round_s: Numeric = pipeline.round_s(slowest_s(cuts[0], times, host), total, send, pp, m)
@@ -116,6 +116,11 @@ def _decode(
             tokens, round_s = np.where(better, held, tokens), np.where(better, other, round_s)
     out = {"decode_s": np.asarray(round_s), "cut": best, "kv_tokens": np.asarray(tokens)}
     return out | _detail(cuts, best, memory, times, links, host, total, m, send) if detail else out
+
+
+def _micro_batch_tokens(cells: Table) -> Numeric:
+    """Query tokens that a stage passes on: both halves where two batches overlap."""
+    return cells["seqs"] * cells["q_len"] * (1 + cells["two_batch_overlap"])
 
 
 def _detail(cuts, best, memory, times, links, host, total, m, send) -> Columns:  # type: ignore[no-untyped-def]
