@@ -93,9 +93,9 @@ def explain(
     q = question(subject.chip, subject.model, subject.profile, asked.work, own)
     strategy, more = _in_flight(q, strategy, batch, asked, own)
     found = _explained(q, strategy, asked, own, price_per_hour(q, own))
-    notes = [*said, *more, *_more_chips(q, found)]
-    questions.tell(notes)
-    write(_rendered(q, found, asked, own, notes, output), file)
+    change = _more_chips(q, found)
+    questions.tell([*said, *more, *(change if output is Format.csv else [])])
+    write(_rendered(q, found, asked, own, [*said, *more], change, output), file)
     return EXIT_OK
 
 
@@ -199,13 +199,21 @@ def _more_chips(q: Question, e: Explanation) -> list[str]:
     return [] if e.fits else loads.chips_that_hold(q, e.strategy)
 
 
-def _rendered(q: Question, e: Explanation, asked: _Asked, own: Overrides, notes: list[str], output: Format) -> str:
+def _rendered(
+    q: Question,
+    e: Explanation,
+    asked: _Asked,
+    own: Overrides,
+    notes: list[str],
+    change: list[str],
+    output: Format,
+) -> str:
     from mlaplan.report import explain_rows, explain_text, plan_data, tables
 
     if output is Format.json:
-        return tables.as_json(plan_data.explain_document(q, own, e, asked.data(), notes))
+        return tables.as_json(plan_data.explain_document(q, own, e, asked.data(), [*notes, *change]))
     if output is Format.csv:
         return tables.as_csv(explain_rows.rows(e))
     if output is Format.md:
-        return explain_rows.markdown(q, e)
-    return explain_text.report(q, e, context=asked.context, prefill_tokens=asked.prefill)
+        return explain_rows.markdown(q, e, change)
+    return explain_text.report(q, e, change, context=asked.context, prefill_tokens=asked.prefill)

@@ -29,7 +29,7 @@ def check(engine: str) -> None:
         raise UnknownName("engine to launch", name, MODULES)
 
 
-def commands(a: Answer, given: Overrides, engine: str) -> Launch:
+def commands(a: Answer, engine: str) -> Launch:
     """Launch and benchmark commands of the best plan, or which part the engine cannot express."""
     from mlaplan.engines import bench_command, emit
     from mlaplan.engines.load import load_profile
@@ -37,7 +37,7 @@ def commands(a: Answer, given: Overrides, engine: str) -> Launch:
 
     label = load_profile(engine).label
     best, work = a.found.plans[0], a.q.workload
-    wanted = request(a.q, best.strategy, best.pp_layers, given)
+    wanted = request(a.q, best.strategy, best.pp_layers)
     in_flight = work.concurrency or max(round(best.served.concurrency), 1) if best.served else 1
     try:
         found = emit(engine, wanted)
@@ -49,7 +49,7 @@ def commands(a: Answer, given: Overrides, engine: str) -> Launch:
     return Launch(label, found, bench)
 
 
-def request(q: Question, s: Strategy, pp_layers: tuple[int, ...], given: Overrides) -> EmitRequest:
+def request(q: Question, s: Strategy, pp_layers: tuple[int, ...]) -> EmitRequest:
     """The plan in the form that engines read."""
     from mlaplan.costs.precision import quantised
     from mlaplan.engines.profile import attention_kind
@@ -66,7 +66,7 @@ def request(q: Question, s: Strategy, pp_layers: tuple[int, ...], given: Overrid
         moe=any(f.kind == "moe" for f in model.ffn.values()),
         weight_conversion=s.weight_dtype != quantised(model),
         max_model_len=max(longest, q.workload.max_context),
-        memory_fraction=int(q.budget.memory_fraction * 1000) / 1000 if given.memory_fraction is not None else None,
+        memory_fraction=int(q.budget.memory_fraction * 1000 + 1e-9) / 1000,
         pp_layers=pp_layers if s.pp > 1 else (),
         chips_per_node=chip.scale_up.chips_per_node,
         devices=s.devices,

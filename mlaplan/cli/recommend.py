@@ -109,15 +109,14 @@ def recommend(
         launching.check(emit)
     questions.check_drafts(subject.model, mtp, mtp_accept)
     strategies.check_precision(subject, pins)
-    if isl is None or osl is None:
-        questions.tell([f"lengths taken: {work.isl:,} tokens in, {work.osl:,} out (--isl, --osl)"])
+    taken = [f"--{n} {v}" for n, t, v in (("isl", isl, work.isl), ("osl", osl, work.osl)) if t is None]
+    if taken:
+        questions.tell([f"not given and taken: {' '.join(taken)}"])
     q = question(subject.chip, subject.model, subject.profile, work, given)
     found = run(q, devices, objective=objective.value, fixed=pins, top=top, given=given)
-    answer = Answer(q, devices, objective.value, pins, found, None, [])
-    if found.plans:
-        answer = _completed(answer, given, emit)
-        if save_plan is not None:
-            _save(answer, given, save_plan)
+    answer = _completed(Answer(q, devices, objective.value, pins, found, None, []), given, emit)
+    if save_plan is not None and found.plans:
+        _save(answer, given, save_plan)
     elif save_plan is not None:
         questions.tell([f"{save_plan} is not written: there is no plan"])
     write(_rendered(answer, given, output), file)
@@ -132,15 +131,20 @@ def _tokens(flag: str, text: str | None, default: int) -> int:
 
 
 def _completed(a: Answer, given: Overrides, emit: str | None) -> Answer:
-    """The answer with reasons, notes and commands."""
+    """The answer with reasons, notes and commands; without a plan, with what would give one."""
     from dataclasses import replace
 
     from mlaplan.cli import launching
+    from mlaplan.report.nearest import smallest_change
     from mlaplan.report.notes import notes
     from mlaplan.report.why import why
 
+    if not a.found.plans:
+        miss = a.found.nearest_miss
+        change = smallest_change(a.q, miss, given.tokens_per_step) if miss is not None else None
+        return replace(a, notes=notes(a, given), change=change)
     reasons = why(a.q, a.found.plans, given.tokens_per_step)
-    launch = launching.commands(a, given, emit) if emit is not None else None
+    launch = launching.commands(a, emit) if emit is not None else None
     return replace(a, why=reasons, notes=notes(a, given), launch=launch)
 
 

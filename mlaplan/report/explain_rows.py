@@ -28,12 +28,13 @@ def rows(e: Explanation) -> list[dict[str, Any]]:
     return out
 
 
-def markdown(q: Question, e: Explanation) -> str:
+def markdown(q: Question, e: Explanation, change: list[str]) -> str:
     """Headings and tables of the whole explanation."""
     s = e.strategy
     lines = [f"# {q.setting.model.title} on {q.setting.chip.name}: {s.label()}", "", words.choices(s), ""]
     lines.append("Fits." if e.fits else "**Does not fit.**")
     lines += [f"- {code} {slug}: {why}" for code, slug, why in e.reasons]
+    lines += [f"- {one}" for one in change]
     parts = [(explain_text.ITEMS.get(name, name), format_bytes_both(size)) for name, size in e.memory.items.items()]
     parts += [
         ("total", format_bytes_both(e.memory.total_bytes)),

@@ -37,9 +37,12 @@ OPERATORS = (
 )
 
 
-def report(q: Question, e: Explanation, *, context: int | None, prefill_tokens: int | None) -> str:
-    """The whole text; context and prefill_tokens name the steps, None: those of the served workload."""
-    parts = [head(q, e), memory(q, e)]
+def report(q: Question, e: Explanation, change: list[str], *, context: int | None, prefill_tokens: int | None) -> str:
+    """The whole text; context and prefill_tokens name the steps, None: those of the served workload.
+
+    change: what would admit a strategy that does not fit.
+    """
+    parts = [head(q, e, change), memory(q, e)]
     if e.decode is not None:
         parts.append(decode(q, e, context or q.workload.mean_context))
     if e.prefill is not None:
@@ -49,7 +52,7 @@ def report(q: Question, e: Explanation, *, context: int | None, prefill_tokens: 
     return "\n\n".join(parts)
 
 
-def head(q: Question, e: Explanation) -> str:
+def head(q: Question, e: Explanation, change: list[str]) -> str:
     """What was understood, and whether it can be used."""
     s, chip = e.strategy, q.setting.chip
     per_node = chip.scale_up.chips_per_node
@@ -68,6 +71,7 @@ def head(q: Question, e: Explanation) -> str:
         verdict += ", and cannot be used as it is"
     lines.append(words.line("verdict", verdict))
     lines += [wrapped(f"{code} {slug}: {why}", label=" " * words.LABEL + "- ") for code, slug, why in e.reasons]
+    lines += [wrapped(one, label=" " * words.LABEL + "- ") for one in change]
     return "\n".join(lines)
 
 

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def notes(a: Answer, given: Overrides) -> list[str]:
-    """One line per thing to know, most consequential first."""
+    """One line per thing to know, most consequential first; without a plan, what is known of the chip."""
+    if not a.found.plans:
+        return chip_notes(a.q.setting.chip)
     s, q = a.found.plans[0].strategy, a.q
     out = list(a.found.notes)
     if s.kv_dtype not in ("bf16", "fp16"):

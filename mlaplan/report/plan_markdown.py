@@ -17,8 +17,8 @@ def markdown(a: Answer) -> str:
     lines = [f"# {model.title} on {a.devices} x {chip.name}", "", f"{words.workload(a.q.workload)}.", ""]
     lines.append(f"Objective {plan_text.OBJECTIVES[a.objective]}.")
     if a.found.plans:
-        header, rows = plan_text.table(a)
-        lines += ["", as_markdown([title.replace("\n", " ") for title in header], rows)]
+        columns, rows = plan_text.table(a)
+        lines += ["", as_markdown([column.title.replace("\n", " ") for column in columns], rows)]
         if a.why is not None:
             reasons = why_text.reasons(a.q, a.found.plans, a.found.families, a.why)
             lines += ["", "## Why", "", "```", reasons, "```"]

@@ -39,6 +39,7 @@ class Answer:
     found: Recommendation
     why: Why | None
     notes: list[str]
+    change: str | None = None  # the smallest that admits something, where nothing is feasible
     launch: Launch | None = None
 
 
@@ -101,9 +102,7 @@ def asked(a: Answer) -> str:
 
 def ranked(a: Answer) -> str:
     """One line per shape."""
-    header, rows = table(a)
-    columns = [text(title) if i in (1, 7) else Column(title) for i, title in enumerate(header)]
-    shown = f"{grid(columns, rows, fold=1)}\n"
+    columns, rows = table(a)
     bands = a.found.plans[0].served
     assert bands is not None  # plans are served
     said = f"80 % band of the first: TTFT {words.span(bands.ttft_s, format_seconds)}"
@@ -112,18 +111,23 @@ def ranked(a: Answer) -> str:
     said += f", tok/s/chip {words.span(bands.tok_s_chip)}."
     if a.q.workload.concurrency is None:
         said += f" It wants {bands.concurrency:,.0f} requests in flight."
-    return shown + wrapped(said)
+    return f"{grid(columns, rows, fold=1)}\n{wrapped(said)}"
 
 
-def table(a: Answer) -> tuple[list[str], list[list[str]]]:
-    """Header and cells of the ranked plans."""
-    header = [
-        "", "plan", "batch", "TTFT", "TPOT", "tok/s\nchip", "tok/s\nuser", "KV", "MTP", "comm", "$/\nMtok",
-    ]  # fmt: skip
-    rows = [_row(number, e) for number, e in enumerate(a.found.plans, 1)]
-    if all(row[-1] == "-" for row in rows):  # no price is known
-        return header[:-1], [row[:-1] for row in rows]
-    return header, rows
+def table(a: Answer) -> tuple[list[Column], list[list[str]]]:
+    """Columns and cells of the ranked plans; a column that says nothing is left out."""
+    plans = a.found.plans
+    columns = [Column(""), text("plan"), Column("chips"), Column("batch"), Column("TTFT"), Column("TPOT")]
+    columns += [Column("tok/s\nchip"), Column("tok/s\nuser"), text("W"), text("KV"), Column("MTP"), Column("comm")]
+    columns += [Column("$/\nMtok")]
+    rows = [_row(number, e) for number, e in enumerate(plans, 1)]
+    silent = {
+        "chips": all(e.strategy.devices == a.devices for e in plans),
+        "W": len({e.strategy.weight_dtype for e in plans}) == 1,
+        "$/\nMtok": all(e.served is None or e.served.usd_per_mtok is None for e in plans),
+    }
+    kept = [i for i, column in enumerate(columns) if not silent.get(column.title)]
+    return [columns[i] for i in kept], [[row[i] for i in kept] for row in rows]
 
 
 def _row(number: int, e: Explanation) -> list[str]:
@@ -132,11 +136,13 @@ def _row(number: int, e: Explanation) -> list[str]:
     return [
         str(number),
         s.label(),
+        str(s.devices),
         str(s.batch),
         format_seconds(served.ttft_s.value),
         format_seconds(served.tpot_s.value) if served.tpot_s else "-",
         words.plain(served.tok_s_chip.value),
         words.plain(served.tok_s_user.value) if served.tok_s_user else "-",
+        s.weight_dtype,
         s.kv_dtype,
         str(s.mtp),
         words.percent(e.decode.comm_share),
@@ -170,8 +176,8 @@ def nothing(a: Answer) -> str:
     if miss is not None:
         lines.append(wrapped(f"Nearest: {miss.strategy.label()} ({words.choices(miss.strategy)})"))
         lines.append(wrapped(f"{miss.code} {miss.slug}: {miss.detail}", label="- "))
-        if miss.change:
-            lines.append(wrapped(f"smallest change: {miss.change}", label="- "))
+        if a.change:
+            lines.append(wrapped(f"smallest change: {a.change}", label="- "))
     elif a.found.considered == 0:
         pinned = ", ".join(f"{name} {value}" for name, value in a.pins.items())
         lines.append(wrapped(f"No structure on {words.times(a.devices, 'chip')} has {pinned}."))

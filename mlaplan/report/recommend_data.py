@@ -39,7 +39,7 @@ def document(a: Answer, given: Overrides) -> dict[str, Any]:
         "families": [_family(f) for f in found.families],
         "rejected": codes,
         "rules": {code: reasons.get(code, "") for code in codes},
-        "nearest_miss": _miss(found.nearest_miss),
+        "nearest_miss": _miss(found.nearest_miss, a.change),
         "why": _why(a.why) if a.why else None,
         "notes": a.notes,
         "launch": _launch(a.launch) if a.launch else None,
@@ -60,7 +60,7 @@ def _family(f: Family) -> dict[str, Any]:
     }
 
 
-def _miss(miss: Miss | None) -> dict[str, Any] | None:
+def _miss(miss: Miss | None, change: str | None) -> dict[str, Any] | None:
     if miss is None:
         return None
     return {
@@ -68,7 +68,7 @@ def _miss(miss: Miss | None) -> dict[str, Any] | None:
         "rule": miss.code,
         "slug": miss.slug,
         "detail": miss.detail,
-        "change": miss.change,
+        "change": change,
     }
 
 
