@@ -43,7 +43,7 @@ def test_a_table_of_random_strategies_costs_what_plain_python_says(names, data):
     *specs, chips = names
     q = question(*specs, data.draw(WORKLOADS))
     rows = data.draw(st.lists(strategies(q.setting.model, q.setting.chip, chips), min_size=1, max_size=8))
-    columns = plan.price(q, to_table(rows))
+    columns = plan.price(q, to_table(rows), detail=True)
     for i, strategy in enumerate(rows):
         expected = scalar_price(q, strategy)
         assert set(expected) == set(columns)
@@ -56,7 +56,7 @@ def test_redundant_experts_and_the_users_own_memory_and_imbalance_enter_alike():
         "deepseek-v3", "h200-sxm", redundant_experts=32, imbalance=1.4, memory_fraction=0.85, reserve_bytes=3e9
     )
     strategy = strategies_of_note()[0]
-    columns = plan.price(q, to_table([strategy]), 1.7)
+    columns = plan.price(q, to_table([strategy]), 1.7, detail=True)
     for name, value in scalar_price(q, strategy, 1.7).items():
         assert_same(float(columns[name][0]), value, name)
 

@@ -69,14 +69,31 @@ def _moe(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> Ledger:
     out.move(4 * own * d * WIRE)
     out.gemm("router", own, d, choices)
     out.move(own * choices * 4.0)
-    out.link_s += _routes(case, f, t, r, decode)
-    _routed(out, f, t, r)
+    out.add(_routed(case, f, t, r, decode))
     if f.shared_experts:
         gated(out, "shared", t, f.shared_intermediate_size / r.tp)
     return out
 
 
-def _routed(out: Ledger, f: Any, t: int, r: Ranks) -> None:
+def _routed(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> Ledger:
+    """The experts, and the way that tokens take to them and back: the faster one that the engine has."""
+    e, gathered = case.engine, Ledger(case)
+    gathered.link_s = _gathered(case, t, r)
+    _experts(gathered, f, t, r, "grouped_gemm")
+    whole = r.ep == r.tp * r.dp or not e.dispatch_whole
+    if not (e.dispatch and whole and r.ep > 1 and (r.dp > 1 or r.cp > 1)):
+        return gathered
+    dispatched = Ledger(case)
+    dispatched.link_s = _dispatched(case, f, t, r, decode)
+    # behind a dispatch engines run another kernel, where its fit is known
+    own = products(case, "routed")[0] in case.chip.efficiency.get("grouped_gemm_ep", {})
+    _experts(dispatched, f, t, r, "grouped_gemm_ep" if own else "grouped_gemm")
+    if not e.gather:
+        return dispatched
+    return min(gathered, dispatched, key=lambda x: x.chip_s + x.link_s)
+
+
+def _experts(out: Ledger, f: Any, t: int, r: Ranks, op: str) -> None:
     """The experts of one chip, each expert's rows in whole tiles, as one grouped kernel."""
     case, d, k = out.case, out.case.model.hidden_size, weighted_choices(f)
     skew = float(case.engine.imbalance) if r.ep > 1 else 1.0
@@ -89,16 +106,7 @@ def _routed(out: Ledger, f: Any, t: int, r: Ranks) -> None:
     weights = active * 3 * d * inner * part_width(case, "routed")
     # rows in and out, gate and up out and in, their product out and in
     moved = rows * (2 * d + 4 * inner) * WIRE
-    out.kernel("grouped_gemm", name, peak, 2.0 * padded * d * 3 * inner, weights + moved)
-
-
-def _routes(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> float:
-    """Link time of the way that tokens take to their experts and back: the faster one the engine has."""
-    gathered = _gathered(case, t, r)
-    if not (case.engine.dispatch and r.ep > 1 and (r.dp > 1 or r.cp > 1)):
-        return gathered
-    dispatched = _dispatched(case, f, t, r, decode)
-    return dispatched if not case.engine.gather else min(dispatched, gathered)
+    out.kernel(op, name, peak, 2.0 * padded * d * 3 * inner, weights + moved)
 
 
 def _gathered(case: Case, t: int, r: Ranks) -> float:
@@ -112,7 +120,7 @@ def _gathered(case: Case, t: int, r: Ranks) -> float:
 def _dispatched(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> float:
     out, d, ranks = Ledger(case), case.model.hidden_size, r.tp * r.dp
     own, copies = t / r.tp, weighted_choices(f) * r.moe_tp
-    node_limit = f.groups_per_token if f.groups > 1 else weighted_choices(f)
+    node_limit = f.groups_per_token if f.groups > 1 else f.experts_per_token
     for op, width in (("dispatch", links.copy_width(d, "fp8" in case.chip.peak)), ("combine", 2.0 * d)):
         if decode:
             out.link_s += links.low_latency(case.chip, op, own, copies, width, ranks)

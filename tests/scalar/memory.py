@@ -109,9 +109,14 @@ def draft_cache(case: Case, s: Shards, layout: str) -> float:
 # ---- the rest ----
 
 
-def activations(case: Case, s: Shards, chunk: int, rows: int) -> float:
-    """Live 16-bit tensors of a pass of `chunk` tokens per DP rank: residual copies and the largest block's own,
-    and logits of `rows` positions in 16 bit and fp32."""
+def dispatches(case: Case, s: Shards) -> bool:
+    """Whether the engine sends tokens to their experts, so that no rank gathers those of all."""
+    e, whole = case.engine, s.ep == s.tp * s.dp
+    return e.dispatch and s.ep > 1 and s.dp > 1 and (whole or not e.dispatch_whole)
+
+
+def activations(case: Case, s: Shards, chunk: int) -> float:
+    """Live 16-bit tensors of a pass of `chunk` tokens per DP rank: residual copies and the largest block's own."""
     model, e = case.model, case.engine
     d, largest = model.hidden_size, 0.0
     for a in model.attention.values():
@@ -126,9 +131,14 @@ def activations(case: Case, s: Shards, chunk: int, rows: int) -> float:
             continue
         everyone = chunk * s.dp
         copies = everyone * weighted_choices(f) / s.ep
-        gathered = everyone * d if s.dp > 1 else 0.0
+        gathered = everyone * d if s.dp > 1 and not dispatches(case, s) else 0.0
         largest = max(largest, copies * (e.routed_copies * d + 3.0 * f.intermediate_size / s.moe_tp) + gathered)
-    return 2.0 * (e.hidden_copies * chunk * d + largest) + rows * model.vocab_size * (2 + 4)
+    return 2.0 * (e.hidden_copies * chunk * d + largest)
+
+
+def logits(case: Case, rows: int) -> float:
+    """Logits of `rows` positions, gathered over the vocabulary, in 16 bit and in fp32."""
+    return rows * case.model.vocab_size * (2.0 + 4.0)
 
 
 def workspace(case: Case, s: Shards, rows: float) -> float:
@@ -145,12 +155,12 @@ def workspace(case: Case, s: Shards, rows: float) -> float:
 def everything_else(case: Case, st: Any, max_context: int, reserve: float | None) -> float:
     """Activations, workspace and dispatch buffers; graphs, communication buffers and context, or the user's reserve."""
     e, s = case.engine, Shards(st.tp, st.dp, st.ep, st.dcp, st.cp)
-    total = activations(case, s, st.prefill_chunk, st.batch * (1 + st.mtp))
+    total = activations(case, s, st.prefill_chunk) + logits(case, st.batch * (1 + st.mtp))
     if e.workspace is not None:
         w = e.workspace
         wanted = max(w.per_length * max_context, w.per_sequence_block * st.batch * st.block_size)
         total += workspace(case, s, min(wanted, w.cap))
-    if e.dispatch and st.ep > 1 and st.dp > 1:
+    if dispatches(case, s):
         total += e.dispatch_buffer_bytes
     if reserve is not None:
         return total + reserve

@@ -22,7 +22,7 @@ class Stage(NamedTuple):
 
 
 def price(q: Any, st: Any, tokens_given: float | None = None) -> dict[str, float]:
-    """The columns of `mlaplan.plan.price` for one strategy of a question."""
+    """The columns of `mlaplan.plan.price` in detail, for one strategy of a question."""
     s, work = q.setting, q.workload
     case = Case(s.chip, s.model, s.engine, st.weight_dtype, st.kv_dtype, s.redundant_experts)
     options = [stages(s.model, cut.layers) for cut in cuts(s.model, st.pp)]
@@ -102,7 +102,7 @@ def send_time(case: Case, st: Any, tokens: float) -> float:
     """Residual stream and its norm, each rank its slice; stages may lie on neighbouring nodes."""
     if st.pp == 1:
         return 0.0
-    crosses = 2 * st.tp * st.dp > case.chip.scale_up.chips_per_node
+    crosses = st.pp * st.tp * st.dp > case.chip.scale_up.chips_per_node
     return links.send(case.chip, 2 * tokens * case.model.hidden_size * WIRE / st.tp, crosses)
 
 
@@ -139,10 +139,9 @@ def decode_round(case: Case, st: Any, options: list[list[Stage]], context: int, 
     round_s, r, room = found[cut]
     return {
         "decode_s": round_s,
-        "decode_stage_s": r.worst_s,
         "decode_total_s": r.total_s,
         "decode_comm_s": m * (r.worst_link_s + send),
-        "cut": float(cut),
+        "cut": cut,
         "kv_tokens": room[0],
         "weight_bytes": room[1],
         "kv_bytes_per_token": room[2],
