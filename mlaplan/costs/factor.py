@@ -188,9 +188,7 @@ class Memo:
         key, radix = table.key(names)
         combinations = int(np.prod(radix, dtype=np.float64))
         if combinations > LARGEST_KEY:
-            keys, index = np.unique(key, return_inverse=True)
-            priced = price(table.of_keys(names, radix, keys))
-            return {name: np.asarray(column)[index] for name, column in priced.items()}
+            return self._unkept(table, names, key, radix, price)
         known = self._known.get(kind)
         if known is None:
             known = self._known[kind] = _Known(combinations)
@@ -203,6 +201,14 @@ class Memo:
             slot = known.slots[key]
         return self._spread(known, slot)
 
+    def _unkept(
+        self, _table: Table, _names: Sequence[str], _key: Any, _radix: Any, _price: Callable[[Table], Columns]
+    ) -> Columns:
+        """Prices of more combinations than are worth a slot each."""
+        keys, index = np.unique(_key, return_inverse=True)
+        priced = _price(_table.of_keys(_names, _radix, keys))
+        return {name: np.asarray(column)[index] for name, column in priced.items()}
+
     def _spread(self, _known: _Known, _slot: NDArray[np.int32]) -> Columns:
         return {name: column[_slot] for name, column in _known.columns.items()}
 
@@ -214,4 +220,9 @@ class Primer(Memo):
         self._known = memo._known
 
     def _spread(self, _known: _Known, _slot: NDArray[np.int32]) -> Columns:
+        return {}
+
+    def _unkept(
+        self, _table: Table, _names: Sequence[str], _key: Any, _radix: Any, _price: Callable[[Table], Columns]
+    ) -> Columns:
         return {}
