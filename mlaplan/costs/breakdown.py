@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mlaplan.costs import band, dense, operators, pipeline, step
-from mlaplan.costs.machine import Op, bound_of
+from mlaplan.costs.collectives import DEFAULT_RESIDUAL
+from mlaplan.costs.machine import Op, bound_of, link_op
 from mlaplan.costs.operators import Prefill
 
 if TYPE_CHECKING:
@@ -32,106 +33,120 @@ class Phase(NamedTuple):
     imbalance_fraction: float  # idle because the slowest stage is slower than the mean
 
 
+class _Blocks(NamedTuple):
+    """Operators of one call of each block: by attention and feed-forward kind, of the embedding and of the tail."""
+
+    attention: dict[str, list[Op]]
+    ffn: dict[str, list[Op]]
+    embedding: list[Op]
+    tail: list[Op]  # the head, and MTP drafts
+
+
+class _Round(NamedTuple):
+    """How stages make up the step: its time, all stages once, micro-batches, the send of one to the next stage."""
+
+    step_s: float
+    all_stages_s: float
+    micro_batches: int
+    send_s: float
+    send_bytes: float
+
+
 def decode(s: Setting, table: Table, context: int, step_s: float, total_s: float, cut: int) -> Phase:
     """The decode round of a one-row table; `total_s` over all stages once, under its cut."""
     cells = _scalars(step.decode_cells(table))
     machine = s.machine(cells["weight_dtype"], cells["kv_dtype"])
-    pp, tbo = cells["pp"], cells["two_batch_overlap"]
-    m = int(step.micro_batches(pp, cells["batch"]))
     tokens = cells["tokens"] = cells["seqs"] * cells["q_len"]
     tail = dense.head_ops(machine, tokens, cells["tp"])
     if cells["mtp"]:
         drafts = operators.mtp_draft(machine, cells, context, s.moe)
         tail += [op._replace(name=f"mtp_{op.name}").scaled(cells["mtp"]) for op in drafts]
-
-    def attention(name: str) -> list[Op]:
-        return operators.attention_decode(machine, name, cells, context)
-
-    def ffn(name: str) -> list[Op]:
-        return operators.feed_forward(machine, name, cells, True, s.moe)
-
-    embedding = dense.embedding_ops(machine, tokens, cells["tp"])
-    send = float(step.send_times(s, cells, tokens * (1 + tbo))) if pp > 1 else 0.0
-    host = float(s.engine.step_overhead_s)
-    parts = _stages(s, pp, cut, attention, ffn, embedding, tail, tbo, host, 0.0)
-    return _phase(s, parts, step_s, total_s, m, send, pp)
+    blocks = _Blocks(
+        {n: operators.attention_decode(machine, n, cells, context) for n in s.model.attention},
+        {n: operators.feed_forward(machine, n, cells, True, s.moe) for n in s.model.ffn},
+        dense.embedding_ops(machine, tokens, cells["tp"]),
+        tail,
+    )
+    m = int(step.micro_batches(cells["pp"], cells["batch"]))
+    sent = tokens * (1 + cells["two_batch_overlap"])
+    whole = _Round(step_s, total_s, m, *_send(s, cells, sent))
+    return _phase(s, cells, cut, blocks, whole, 0.0)
 
 
 def prefill(s: Setting, table: Table, step_tokens: int, prompts: Prefill, step_s: float, cut: int) -> Phase:
     """The prefill step of a one-row table: through all stages once, `step_s` in all."""
     cells = _scalars(step.prefill_cells(table, np.array([step_tokens])))
     machine = s.machine(cells["weight_dtype"], cells["kv_dtype"])
-    pp, tbo = cells["pp"], cells["two_batch_overlap"]
     tokens = cells["tokens"] = cells["step_tokens"]
-    rows = step.finished(tokens, prompts)
-
-    def attention(name: str) -> list[Op]:
-        return operators.attention_prefill(machine, name, cells, prompts)
-
-    def ffn(name: str) -> list[Op]:
-        return operators.feed_forward(machine, name, cells, False, s.moe)
-
-    embedding = dense.embedding_ops(machine, tokens, cells["tp"])
-    tail = dense.head_ops(machine, rows, cells["tp"])
-    send = float(step.send_times(s, cells, step_tokens)) if pp > 1 else 0.0
-    e = s.engine
-    parts = _stages(
-        s, pp, cut, attention, ffn, embedding, tail, tbo, float(e.step_overhead_s), float(e.prefill_layer_host_s)
+    blocks = _Blocks(
+        {n: operators.attention_prefill(machine, n, cells, prompts) for n in s.model.attention},
+        {n: operators.feed_forward(machine, n, cells, False, s.moe) for n in s.model.ffn},
+        dense.embedding_ops(machine, tokens, cells["tp"]),
+        dense.head_ops(machine, step.finished(tokens, prompts), cells["tp"]),
     )
-    return _phase(s, parts, step_s, step_s - pp * send, 1, send, pp)
+    send_s, send_bytes = _send(s, cells, step_tokens)
+    whole = _Round(step_s, step_s - cells["pp"] * send_s, 1, send_s, send_bytes)
+    return _phase(s, cells, cut, blocks, whole, float(s.engine.prefill_layer_host_s))
 
 
 def _scalars(table: Table) -> dict[str, Any]:
     return {name: int(np.asarray(column).ravel()[0]) for name, column in table.items()}
 
 
-def _stages(s, pp, cut, attention, ffn, embedding, tail, tbo, host, layer_host):  # type: ignore[no-untyped-def]
-    """[(stage, operators of one micro-batch)] of the distinct stages of the cut."""
-    kinds = pipeline.layer_kinds(s.model)
-    calls = 1 + tbo
-    per_layer = []
-    for kind in kinds:
-        ops = [op.scaled(calls) for n in kind.attention for op in attention(n)]
-        ops += [op.scaled(calls) for n in kind.ffn for op in ffn(n)]
-        if tbo:
-            chip, link = operators.split(ops)
-            saved = float(s.engine.overlap_fraction) * min(float(chip), float(link))
-            ops.append(Op("two_batch_overlap", "overlap", -saved))
-        per_layer.append(ops)
-    out = []
-    for stage in pipeline.cuts(s.model, pp)[cut].stages:
-        ops = [op.scaled(calls) for op in embedding] if stage.first else []
-        for count, layer in zip(stage.counts, per_layer, strict=True):
-            ops += [op.scaled(count) for op in layer] if count else []
-        ops += [op.scaled(calls) for op in tail] if stage.last else []
-        busy = sum(float(op.time_s) for op in ops)
-        waiting = max(layer_host * sum(stage.counts) - busy, 0.0)
-        if waiting:
-            ops.append(Op("host_launch", "host", waiting))
-        ops.append(Op("host_overhead", "host", host))
-        out.append((stage, ops, busy + waiting + host))
-    return out
+def _send(s: Setting, cells: dict[str, Any], tokens: int) -> tuple[float, float]:
+    """(time, bytes) of one micro-batch's activations to the next stage; nothing with one stage."""
+    if cells["pp"] == 1:
+        return 0.0, 0.0
+    return float(step.send_times(s, cells, tokens)), float(step.send_bytes(s, cells, tokens))
 
 
-def _phase(s, parts, step_s, total_s, m, send, pp):  # type: ignore[no-untyped-def]
-    stage, ops, worst = max(parts, key=lambda part: part[2])
-    ops = [op.scaled(m) for op in ops]
+def _stage_ops(s: Setting, stage: pipeline.Stage, blocks: _Blocks, calls: int, layer_host_s: float) -> list[Op]:
+    """Operators of one micro-batch on a stage, with what two-batch overlap hides and what the host adds."""
+    ops = [op.scaled(calls) for op in blocks.embedding] if stage.first else []
+    for count, kind in zip(stage.counts, pipeline.layer_kinds(s.model), strict=True):
+        layer = [op.scaled(calls) for n in kind.attention for op in blocks.attention[n]]
+        layer += [op.scaled(calls) for n in kind.ffn for op in blocks.ffn[n]]
+        if calls > 1:
+            chip, link = operators.split(layer)
+            hidden = float(s.engine.overlap_fraction) * min(float(chip), float(link))
+            layer.append(Op("two_batch_overlap", "overlap", -hidden))
+        ops += [op.scaled(count) for op in layer] if count else []
+    ops += [op.scaled(calls) for op in blocks.tail] if stage.last else []
+    waiting = max(layer_host_s * sum(stage.counts) - _sum(ops), 0.0)
+    return [*ops, Op("host_launch", "host", waiting), Op("host_overhead", "host", float(s.engine.step_overhead_s))]
+
+
+def _sum(ops: list[Op]) -> float:
+    return sum(float(op.time_s) for op in ops)
+
+
+def _phase(
+    s: Setting, cells: dict[str, Any], cut: int, blocks: _Blocks, whole: _Round, layer_host_s: float
+) -> Phase:
+    """The slowest stage's operators over the round, and what the round spends besides."""
+    pp, calls = cells["pp"], 1 + cells["two_batch_overlap"]
+    stages = pipeline.cuts(s.model, pp)[cut].stages
+    by_stage = [(stage, _stage_ops(s, stage, blocks, calls, layer_host_s)) for stage in stages]
+    stage, once = max(by_stage, key=lambda pair: _sum(pair[1]))
+    slowest, m = _sum(once), whole.micro_batches
+    ops = [op.scaled(m) for op in once]
+    bubble = whole.step_s - m * (slowest + whole.send_s) if pp > 1 else 0.0
     if pp > 1:
-        ops.append(Op("pipeline_send", "link", m * send, link_bytes=0.0, residual=0.35))
-        ops.append(Op("pipeline_bubble", "bubble", step_s - m * (worst + send)))
+        send = link_op("pipeline_send", whole.send_s, whole.send_bytes, DEFAULT_RESIDUAL)
+        ops += [send.scaled(m), Op("pipeline_bubble", "bubble", bubble)]
     ops = merged(ops)
     # what hides under the other batch is communication that is not exposed
     comm = sum(op.time_s for op in ops if op.is_link or op.group == "overlap")
-    host = s.engine.step_overhead_s
-    spread = band.together(band.of_operators(ops), band.of_interval(host, m), _layer_host(s, ops))
+    host = band.of_interval(s.engine.step_overhead_s, m)
+    spread = band.together(band.of_operators(ops), host, _layer_host(s, ops))
     return Phase(
-        spread.around(step_s),
-        max(comm, 0.0) / step_s,
+        spread.around(whole.step_s),
+        max(comm, 0.0) / whole.step_s,
         ops,
         stage,
         m,
-        max(step_s - m * (worst + send), 0.0) / step_s if pp > 1 else 0.0,
-        1.0 - total_s / pp / worst,
+        max(bubble, 0.0) / whole.step_s,
+        max(1.0 - whole.all_stages_s / pp / slowest, 0.0) if pp > 1 else 0.0,
     )
 
 

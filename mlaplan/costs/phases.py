@@ -58,9 +58,8 @@ def all_stages_s(s: Setting, pp: int, parts: Parts, host: Host) -> Numeric:
     return np.maximum(whole, host.per_layer * sum(counts)) + host.per_pass * pp
 
 
-def slowest_link_s(cut: pipeline.Cut, parts: Parts, links: Parts | None, host: Host) -> Numeric:
+def slowest_link_s(cut: pipeline.Cut, parts: Parts, links: Parts, host: Host) -> Numeric:
     """Exposed link time of the slowest stage of a cut."""
-    assert links is not None
     if len(cut.stages) == 1:
         return step.stage_times(cut.stages[0], links.layers, links.embedding, links.tail)
     times = np.stack([np.asarray(stage_s(stage, parts, host)) for stage in cut.stages])
@@ -115,7 +114,16 @@ def _decode(
             best[better] = c
             tokens, round_s = np.where(better, held, tokens), np.where(better, other, round_s)
     out = {"decode_s": np.asarray(round_s), "cut": best, "kv_tokens": np.asarray(tokens)}
-    return out | _detail(cuts, best, memory, times, links, host, total, m, send) if detail else out
+    if links is None:
+        return out
+    link = _under(best, cuts, lambda cut: slowest_link_s(cut, times, links, host))
+    return out | {
+        "decode_comm_s": m * (link + send),
+        "decode_total_s": np.asarray(total),
+        "weight_bytes": _under(best, cuts, lambda cut: memory.room(cut).weight_bytes),
+        "kv_bytes_per_token": _under(best, cuts, lambda cut: memory.room(cut).kv_bytes_per_token),
+        "other_bytes": memory.other,
+    }
 
 
 def _micro_batch_tokens(cells: Table) -> Numeric:
@@ -123,23 +131,14 @@ def _micro_batch_tokens(cells: Table) -> Numeric:
     return cells["seqs"] * cells["q_len"] * (1 + cells["two_batch_overlap"])
 
 
-def _detail(cuts, best, memory, times, links, host, total, m, send) -> Columns:  # type: ignore[no-untyped-def]
-    """What one strategy's explanation needs besides, under the chosen cut."""
-    n = len(best)
-    link, weights, per_token = np.zeros(n), np.zeros(n), np.zeros(n)
+def _under(best: NDArray[Any], cuts: list[pipeline.Cut], of_cut: Callable[[pipeline.Cut], Numeric]) -> Numeric:
+    """The value under the cut chosen in each row."""
+    out: Numeric = np.zeros(len(best))
     for c, cut in enumerate(cuts):
-        if np.any(best == c):
-            room = memory.room(cut)
-            link = np.where(best == c, slowest_link_s(cut, times, links, host), link)
-            weights = np.where(best == c, room.weight_bytes, weights)
-            per_token = np.where(best == c, room.kv_bytes_per_token, per_token)
-    return {
-        "decode_comm_s": m * (link + send),
-        "decode_total_s": np.asarray(total),
-        "weight_bytes": weights,
-        "kv_bytes_per_token": per_token,
-        "other_bytes": memory.other,
-    }
+        chosen = best == c
+        if chosen.any():
+            out = np.where(chosen, of_cut(cut), out)
+    return out
 
 
 def prefill(
@@ -165,16 +164,12 @@ def _prefill(
     host = Host(float(e.step_overhead_s), float(e.prefill_layer_host_s))
     times, links = _parts(s, step.prefill_blocks(s, cells, prompts, memo), cells, detail)
     send: Numeric = step.send_times(s, cells, step_tokens) if pp > 1 else 0.0
-    worst: Numeric = slowest_s(cuts[0], times, host)
-    for c, one in enumerate(cuts[1:], 1):
-        if (cut == c).any():
-            worst = np.where(cut == c, slowest_s(one, times, host), worst)
-    out = {"prefill_s": worst + send, "prefill_pass_s": all_stages_s(s, pp, times, host) + pp * send}
-    if detail:
-        link = np.zeros(size(cells))
-        for c, one in enumerate(cuts):
-            link = np.where(cut == c, slowest_link_s(one, times, links, host), link)
-        out["prefill_comm_s"] = link + send
+    out = {
+        "prefill_s": _under(cut, cuts, lambda one: slowest_s(one, times, host)) + send,
+        "prefill_pass_s": all_stages_s(s, pp, times, host) + pp * send,
+    }
+    if links is not None:
+        out["prefill_comm_s"] = _under(cut, cuts, lambda one: slowest_link_s(one, times, links, host)) + send
     return out
 
 

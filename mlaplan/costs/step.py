@@ -226,5 +226,10 @@ def stage_times(
 
 def send_times(s: Setting, table: Mapping[str, Any], tokens: Numeric) -> Numeric:
     """Residual stream and its norm to the next stage, over the link that joins the stages."""
-    crosses = table["tp"] * table["dp"] * 2 > s.chip.scale_up.chips_per_node
-    return net.send_s(s.chip, 2.0 * tokens * s.model.hidden_size * ACTIVATION_BYTES / table["tp"], crosses)
+    crosses = table["pp"] * table["tp"] * table["dp"] > s.chip.scale_up.chips_per_node
+    return net.send_s(s.chip, send_bytes(s, table, tokens), crosses)
+
+
+def send_bytes(s: Setting, table: Mapping[str, Any], tokens: Numeric) -> Numeric:
+    """Residual stream and its norm, each TP rank its part: 2 T d 2 / tp. [B]"""
+    return 2.0 * tokens * s.model.hidden_size * ACTIVATION_BYTES / table["tp"]

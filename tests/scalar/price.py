@@ -132,10 +132,8 @@ def decode_round(case: Case, st: Any, options: list[list[Stage]], context: int, 
         round_s = max(m * (r.worst_s + send), r.total_s + st.pp * send)
         found.append((round_s, r, held(case, st, option, other, budget)))
     enough = [i for i, (_, _, room) in enumerate(found) if room[0] >= need]
-    if enough:
-        cut = min(enough, key=lambda i: found[i][0])
-    else:
-        cut = max(range(len(found)), key=lambda i: found[i][2][0])
+    roomiest = max(range(len(found)), key=lambda i: found[i][2][0])
+    cut = min(enough, key=lambda i: found[i][0]) if enough else roomiest
     round_s, r, room = found[cut]
     return {
         "decode_s": round_s,
