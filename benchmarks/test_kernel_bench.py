@@ -1,7 +1,7 @@
 """Absorbed decode at the shape of DeepSeek-V3 against bare matrix products, as ratios of one run.
 
-128 heads, rows of 576, 4096 cached tokens, fp32. Products alone are `q K^T` and `s C` into buffers that exist;
-what is left is softmax, scaling and allocation. Each measurement is a process of its own, because BLAS threads
+128 heads, rows of 576, 4096 cached tokens, fp32. Products alone are `q K^T` and `s C` into existing buffers;
+the rest is softmax, scaling and allocation. Each measurement is a process of its own, because BLAS threads
 are set before numpy loads, and numpy and torch disturb one another in one process.
 """
 

@@ -50,9 +50,7 @@ def step(
     if expand:
         o = np.stack(
             [
-                core.naive(
-                    q[b], caches[b], weights, setting.scale, at[b], np.arange(len(caches[b])), setting.how
-                ).out
+                core.naive(q[b], caches[b], weights, setting.scale, at[b], np.arange(len(caches[b])), setting.how).out
                 for b in range(len(caches))
             ]
         )
@@ -83,9 +81,7 @@ def query_latents(x: np.ndarray, weights: Weights, setting: Setting) -> np.ndarr
     return rms_norm(setting.how.product("q_a", x, weights.w_dq), weights.q_norm, weights.norm_eps)
 
 
-def queries(
-    c_q: np.ndarray, positions: Sequence[np.ndarray], weights: Weights, setting: Setting
-) -> np.ndarray:
+def queries(c_q: np.ndarray, positions: Sequence[np.ndarray], weights: Weights, setting: Setting) -> np.ndarray:
     """[q^C ; q^R] = c^Q [W^UQ ; W^QR] with q^R rotated. [B, q_len, n_h, d_h + d_h^R]"""
     inputs, heads, width = weights.w_uq.shape
     q = setting.how.product("q_b", c_q, weights.w_uq.reshape(inputs, heads * width))
@@ -97,9 +93,7 @@ def queries(
     return q
 
 
-def cache_rows(
-    x: np.ndarray, positions: Sequence[np.ndarray], weights: Weights, setting: Setting
-) -> np.ndarray:
+def cache_rows(x: np.ndarray, positions: Sequence[np.ndarray], weights: Weights, setting: Setting) -> np.ndarray:
     """The rows to cache: [norm(x W^DKV) ; rotated x W^KR]. [B, q_len, d_c + d_h^R]"""
     rows = setting.how.product("kv_a", x, weights.w_dkv)
     d_c = len(weights.kv_norm)

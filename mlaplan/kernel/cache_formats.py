@@ -39,9 +39,7 @@ def _cast_all(name: str) -> CacheFormat:
 
 
 FORMATS: dict[str, CacheFormat] = {
-    "fp32": CacheFormat(
-        lambda d_c, rope: 4 * (d_c + rope), lambda rows, _: rows.astype(np.float32).astype(rows.dtype)
-    ),
+    "fp32": CacheFormat(lambda d_c, rope: 4 * (d_c + rope), lambda rows, _: rows.astype(np.float32).astype(rows.dtype)),
     "bf16": _cast_all("bf16"),
     "fp16": _cast_all("fp16"),
     # scale 1.0 is what an engine uses without calibration; calibrated, divide and multiply around this one
@@ -71,9 +69,7 @@ def pack_fp8_ds_mla(rows: np.ndarray, kv_lora_rank: int) -> np.ndarray:
     return np.concatenate(parts, axis=1)
 
 
-def unpack_fp8_ds_mla(
-    packed: np.ndarray, kv_lora_rank: int, dtype: np.dtype | type = np.float64
-) -> np.ndarray:
+def unpack_fp8_ds_mla(packed: np.ndarray, kv_lora_rank: int, dtype: np.dtype | type = np.float64) -> np.ndarray:
     """Inverse of pack: uint8 [T, bytes] -> rows [T, d_c + d_h^R]."""
     after_codes = kv_lora_rank
     after_scales = after_codes + 4 * -(-kv_lora_rank // GROUP)

@@ -103,6 +103,4 @@ def _record(
     element_bytes: float,
 ) -> None:
     if ledger is not None and ranks > 1:
-        ledger.transfers.append(
-            Transfer(operation, name, ranks, buffer * element_bytes, sent * element_bytes)
-        )
+        ledger.transfers.append(Transfer(operation, name, ranks, buffer * element_bytes, sent * element_bytes))

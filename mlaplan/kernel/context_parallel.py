@@ -116,19 +116,14 @@ def step_partial_sums(
     return partial_sums, group
 
 
-def store_new_rows(
-    rank: ContextRank, x: np.ndarray, positions: Sequence[np.ndarray], setting: Setting
-) -> ContextRank:
+def store_new_rows(rank: ContextRank, x: np.ndarray, positions: Sequence[np.ndarray], setting: Setting) -> ContextRank:
     """Every rank computes the new rows (W^DKV is replicated) and keeps those it owns."""
     new = block.cache_rows(x, positions, rank.weights, setting)
     mine = [owner(at, rank.ranks, rank.interleave) == rank.rank for at in positions]
     return replace(
         rank,
         lengths=tuple(length + x.shape[1] for length in rank.lengths),
-        shards=[
-            np.concatenate([shard, rows[keep]])
-            for shard, rows, keep in zip(rank.shards, new, mine, strict=True)
-        ],
+        shards=[np.concatenate([shard, rows[keep]]) for shard, rows, keep in zip(rank.shards, new, mine, strict=True)],
     )
 
 
@@ -152,9 +147,7 @@ def attend_locally(
     return Partial(np.stack([p.out for p in done]), np.stack([p.lse for p in done]))
 
 
-def merge_by_gather_and_scatter(
-    partials: Sequence[Partial], widths: Widths, setting: Setting
-) -> list[np.ndarray]:
+def merge_by_gather_and_scatter(partials: Sequence[Partial], widths: Widths, setting: Setting) -> list[np.ndarray]:
     """Gather lse, rescale o by exp(lse_r - lse), sum and scatter by heads. -> N x [B, q_len, n_h/N, d_c]"""
     ledger = setting.how.ledger
     gathered = all_gather([p.lse[None] for p in partials], 0, "lse_gather", widths.lse, ledger)

@@ -111,9 +111,7 @@ def absorbed_batch(
         return [absorbed(q, c, kv_lora_rank, scale) for q, c in zip(q_latent, caches, strict=True)]
     groups = max(1, workers // max(len(caches), 1))
     jobs = [
-        (part, cache)
-        for q, cache in zip(q_latent, caches, strict=True)
-        for part in np.array_split(q, groups, axis=1)
+        (part, cache) for q, cache in zip(q_latent, caches, strict=True) for part in np.array_split(q, groups, axis=1)
     ]
     with ThreadPoolExecutor(workers) as pool:
         done = list(pool.map(lambda job: absorbed(job[0], job[1], kv_lora_rank, scale), jobs))

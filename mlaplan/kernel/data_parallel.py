@@ -32,9 +32,7 @@ def split(weights: Weights, caches: Sequence[np.ndarray], ranks: int) -> list[Re
     return group
 
 
-def step(
-    x: np.ndarray, group: Sequence[RequestRank], setting: Setting
-) -> tuple[np.ndarray, list[RequestRank]]:
+def step(x: np.ndarray, group: Sequence[RequestRank], setting: Setting) -> tuple[np.ndarray, list[RequestRank]]:
     """x [B, q_len, d] -> u [B, q_len, d]. Each rank sees only the rows of its requests."""
     assert_shares(group, len(x))
     u = np.empty_like(x)

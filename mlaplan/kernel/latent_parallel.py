@@ -66,9 +66,7 @@ def rope_slices(rank: int, ranks: int, rope_dim: int, place: str) -> tuple[slice
     raise ValueError(f"rope goes one of {', '.join(ROPE_PLACES)}; got {place!r}")
 
 
-def split(
-    weights: Weights, caches: Sequence[np.ndarray], ranks: int, rope: str = "split"
-) -> list[LatentRank]:
+def split(weights: Weights, caches: Sequence[np.ndarray], ranks: int, rope: str = "split") -> list[LatentRank]:
     d_c = weights.w_uk.shape[2]
     width = even(d_c, ranks, "latent columns")
     group = []
@@ -107,9 +105,7 @@ def step(
     return all_reduce(partial_sums, "o_proj", widths.activation, ledger)[0], group
 
 
-def store_new_rows(
-    rank: LatentRank, x: np.ndarray, positions: Sequence[np.ndarray], setting: Setting
-) -> LatentRank:
+def store_new_rows(rank: LatentRank, x: np.ndarray, positions: Sequence[np.ndarray], setting: Setting) -> LatentRank:
     """Every rank computes and norms whole rows (W^DKV is replicated) and keeps its columns."""
     rows = block.cache_rows(x, positions, rank.weights, setting)
     new = columns(rows, len(rank.weights.kv_norm), rank.latent, rank.rope)

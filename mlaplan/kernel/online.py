@@ -37,14 +37,10 @@ class Running:
 
 
 def start(rows: int, kv_lora_rank: int, dtype: np.dtype | type) -> Running:
-    return Running(
-        np.full(rows, -np.inf, dtype), np.zeros(rows, dtype), np.zeros((rows, kv_lora_rank), dtype)
-    )
+    return Running(np.full(rows, -np.inf, dtype), np.zeros(rows, dtype), np.zeros((rows, kv_lora_rank), dtype))
 
 
-def absorb_slice(
-    state: Running, scaled_q: np.ndarray, kv: KvSlice, heads: int, query_positions: np.ndarray
-) -> None:
+def absorb_slice(state: Running, scaled_q: np.ndarray, kv: KvSlice, heads: int, query_positions: np.ndarray) -> None:
     """Take one slice into the state, in place. scaled_q [q_len n_h, d_c + d_h^R], already times the scale.
 
     Rows that see nothing of the slice keep their state; -inf is never subtracted from itself.

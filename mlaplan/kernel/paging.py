@@ -110,9 +110,7 @@ def paged_slices(pool: np.ndarray, table: list[int] | np.ndarray, length: int) -
         yield KvSlice(pool[int(table[index]), : stop - start], np.arange(start, stop))
 
 
-def gather(
-    pool: np.ndarray, table: list[int] | np.ndarray, length: int, out: np.ndarray | None = None
-) -> np.ndarray:
+def gather(pool: np.ndarray, table: list[int] | np.ndarray, length: int, out: np.ndarray | None = None) -> np.ndarray:
     """The first `length` rows as one array, into `out` if given (reuse it: gathers are half the time)."""
     rows = np.empty((length, pool.shape[2]), pool.dtype) if out is None else out[:length]
     for kv in paged_slices(pool, table, length):

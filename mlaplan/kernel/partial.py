@@ -5,9 +5,9 @@ The contract, which the types enforce:
   * a row that saw no key is (0, -inf)
   * the output is normalised: out = sum_s exp(logit_s - lse) v_s
 
-Serving kernels differ: FlashInfer and several TensorRT-LLM kernels return base 2, FlashMLA and
-FlashAttention-2 mark an empty row by +inf, others leave its output uninitialised. `from_kernel` converts;
-`Partial` refuses what it can see to be wrong; `check_bounds` finds what only the logits can tell.
+Serving kernels differ: FlashInfer returns base 2 on some of its backends, FlashMLA and FlashAttention-2 mark
+an empty row by +inf, others leave its output uninitialised. `from_kernel` converts; `Partial` refuses what it
+can see to be wrong; `check_bounds` finds what only the logits can tell.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def check_bounds(partial: Partial, max_logit: np.ndarray, keys: np.ndarray) -> N
 
         max_logit <= lse <= max_logit + ln(keys),  and  lse = -inf  iff  keys = 0
 
-    A base-2 value is 1.44 times too large and leaves this interval as soon as
-    |max_logit| > 2.3 ln(keys); a finite lse of a row without keys is always found. max_logit, keys: [...].
+    A base-2 value is 1.44 times the natural one and leaves this interval for certain once max_logit lies above
+    2.3 ln(keys) or below -3.3 ln(keys). A finite lse of a row without keys is always found. max_logit, keys [...].
     """
     none = keys == 0
     if np.any(np.isfinite(partial.lse) & none):

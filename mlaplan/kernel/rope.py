@@ -91,9 +91,7 @@ def logit_scale(qk_head_dim: int, yarn: Yarn | None = None) -> float:
     return scale if yarn is None else scale * mscale(yarn.factor, yarn.mscale_all_dim) ** 2
 
 
-def rotate(
-    x: np.ndarray, tables: RopeTables, positions: np.ndarray, pairing: str = INTERLEAVED
-) -> np.ndarray:
+def rotate(x: np.ndarray, tables: RopeTables, positions: np.ndarray, pairing: str = INTERLEAVED) -> np.ndarray:
     """Rotate each pair of x by its position's angle. x [..., t, n], positions [t] -> the same layout as x."""
     cos = tables.cos[positions].astype(x.dtype, copy=False)
     sin = tables.sin[positions].astype(x.dtype, copy=False)

@@ -35,18 +35,14 @@ def cast(x: np.ndarray, name: str) -> np.ndarray:
     return encode(x, name).astype(x.dtype)
 
 
-def quantise(
-    x: np.ndarray, name: str, group: int = GROUP, power_of_two: bool = False
-) -> tuple[np.ndarray, np.ndarray]:
+def quantise(x: np.ndarray, name: str, group: int = GROUP, power_of_two: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Codes and one fp32 scale per `group` neighbours of the last axis.
 
     scale = max|x| / largest, rounded up to a power of two if asked (ue8m0); 1 where a group is all zero.
     x [..., n] -> codes [..., n], scales [..., ceil(n / group)]. The last group may be shorter.
     """
     groups = -(-x.shape[-1] // group)
-    largest = np.stack(
-        [np.max(np.abs(x[..., g * group : (g + 1) * group]), axis=-1) for g in range(groups)], axis=-1
-    )
+    largest = np.stack([np.max(np.abs(x[..., g * group : (g + 1) * group]), axis=-1) for g in range(groups)], axis=-1)
     scales = np.where(largest > 0, largest / LARGEST[name], 1.0)
     if power_of_two:
         scales = np.exp2(np.ceil(np.log2(scales)))

@@ -5,7 +5,7 @@
 
 The first d_h^R columns of q^I and k^I are rotated, half-split (the block itself rotates interleaved). With
 k >= context every visible token is selected, and the result is that of dense attention.
-Source: DeepSeek-V3.2-Exp technical report, eq. 1 and 2; transformers modeling_deepseek_v32.
+Source: DeepSeek-V3.2, arXiv:2512.02556, sec. 2; huggingface/transformers modeling_deepseek_v32.py.
 """
 
 from __future__ import annotations

@@ -35,9 +35,7 @@ class Staged:
 class StagingBuffers:
     """`depth` buffers of slice_tokens rows (the pipeline depth of a receive ring)."""
 
-    def __init__(
-        self, depth: int, slice_tokens: int, width: int, dtype: np.dtype | type, counted: bool = True
-    ) -> None:
+    def __init__(self, depth: int, slice_tokens: int, width: int, dtype: np.dtype | type, counted: bool = True) -> None:
         if depth < 1:
             raise ValueError(f"a pipeline has at least one staging buffer, got {depth}")
         self._memory = np.full((depth, slice_tokens, width), np.nan, dtype)

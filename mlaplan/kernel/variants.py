@@ -70,9 +70,7 @@ def one_rank(case: Case, slice_tokens: int, block_sizes: Sequence[int], seed: in
         parts = [core.absorbed(q[a:b], cache, d_c, scale, at[a:b], np.arange(len(cache))) for a, b in spans]
         return Partial(np.concatenate([p.out for p in parts]), np.concatenate([p.lse for p in parts]))
 
-    yield Outcome(
-        "naive", block.step(case.x, case.caches, case.weights, case.setting, expand=True)[0], case.reference
-    )
+    yield Outcome("naive", block.step(case.x, case.caches, case.weights, case.setting, expand=True)[0], case.reference)
     yield Outcome("absorbed", block.step(case.x, case.caches, case.weights, case.setting)[0], case.reference)
     yield Outcome(f"streamed, slices of {slice_tokens} shuffled", with_core(case, stream), case.reference)
     yield Outcome("split KV, merged by log-sum-exp", with_core(case, split), case.reference)
@@ -118,9 +116,7 @@ def layouts(case: Case, ranks: Sequence[int], interleaves: Sequence[int]) -> lis
         found.append(Layout(tp=n))
         for index, interleave in enumerate(interleaves):
             exchange = (GATHER_SCATTER, ALL_TO_ALL)[index % 2]
-            found.append(
-                Layout(n, kv_layout=SEQUENCE_SHARDED, dcp=n, interleave=interleave, exchange=exchange)
-            )
+            found.append(Layout(n, kv_layout=SEQUENCE_SHARDED, dcp=n, interleave=interleave, exchange=exchange))
         if case.shapes.kv_lora_rank % n == 0 and case.shapes.qk_rope_head_dim % n == 0:
             found.append(Layout(n, kv_layout=LATENT_SHARDED))
     found.append(Layout(dp=min(2, len(case.x))))
@@ -159,9 +155,7 @@ def sparse_selection(case: Case, top_k: int, ranks: int, seed: int) -> Iterator[
         positions = [np.arange(len(cache))[rank::ranks] for rank in range(ranks)]
         whole = scores(q, cache)
         ids = sparse.select_sharded([whole[:, p] for p in positions], positions, at, top_k)
-        return merge(
-            sparse.sparse_absorbed(q, cache[p], sparse.to_local(ids, p), d_c, scale) for p in positions
-        )
+        return merge(sparse.sparse_absorbed(q, cache[p], sparse.to_local(ids, p), d_c, scale) for p in positions)
 
     longest = max(case.lengths) + case.x.shape[1]
     dense = with_core(case, on_one_rank(longest))

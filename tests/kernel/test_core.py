@@ -163,9 +163,7 @@ def test_logits_of_random_weights_have_the_spread_asked_for():
         x, (cache,), weights = random_block(11, (400,), 8, logit_std=std)
         env = setting(yarn=None)
         at = step_positions(400, 8)
-        q = block.absorb(
-            block.queries(block.query_latents(x, weights, env), [at], weights, env), weights, env
-        )[0]
+        q = block.absorb(block.queries(block.query_latents(x, weights, env), [at], weights, env), weights, env)[0]
         logits = env.scale * np.einsum("qhd,td->qht", q, cache)
         assert 0.7 * std < logits.std() < 1.4 * std
 

@@ -17,6 +17,8 @@ from mlaplan.kernel import (
     traffic,
 )
 from mlaplan.kernel.arithmetic import Arithmetic, Ledger
+from mlaplan.kernel.case import random_case
+from mlaplan.kernel.shapes import Shapes
 from mlaplan.kernel.shares import ShareError, weight_elements
 from mlaplan.kernel.tolerance import difference
 
@@ -164,8 +166,7 @@ def test_latent_sharded_with_the_rope_in_every_place(ranks, rope, lengths, q_len
     expected = {
         "latent_query_exchange": share * traffic.latent_query_exchange_bytes(SMALL, b, q_len, ranks, WIDTHS),
         "latent_score_all_reduce": 2 * share * traffic.score_all_reduce_bytes(SMALL, q_len, tokens, WIDTHS),
-        "latent_output_exchange": share
-        * traffic.latent_output_exchange_bytes(SMALL, b, q_len, ranks, WIDTHS),
+        "latent_output_exchange": share * traffic.latent_output_exchange_bytes(SMALL, b, q_len, ranks, WIDTHS),
         "o_proj": 2 * share * traffic.output_all_reduce_bytes(SMALL, b, q_len, WIDTHS),
     }
     assert {n: ledger.sent_bytes(n) for n in expected} == pytest.approx(expected)
@@ -213,9 +214,7 @@ def test_pipeline_parallel(layers, stages, q_len, seed):
     model = []
     for i in range(layers):
         _, caches, weights = random_block(seed + i, (20, 3))
-        model.append(
-            pipeline_parallel.Layer(1 + 0.1 * rng.standard_normal(SMALL.hidden_size), weights, caches)
-        )
+        model.append(pipeline_parallel.Layer(1 + 0.1 * rng.standard_normal(SMALL.hidden_size), weights, caches))
     h = rng.standard_normal((2, q_len, SMALL.hidden_size))
     if stages > layers:
         with pytest.raises(ValueError, match="cannot fill"):
@@ -232,6 +231,38 @@ def test_pipeline_parallel(layers, stages, q_len, seed):
     assert [len(stage) for stage in after] == [len(stage) for stage in parts]
     expected = traffic.stage_boundary_bytes(SMALL, 2, q_len, WIDTHS)
     assert ledger.sent_bytes("stage_boundary") == (stages - 1) * expected
+
+
+@settings(max_examples=40)
+@given(
+    heads=st.sampled_from([1, 2, 6, 12]),
+    d_c=st.sampled_from([2, 16, 64]),
+    nope=st.sampled_from([1, 8, 24]),
+    rope=st.sampled_from([2, 8, 12]),
+    value=st.sampled_from([1, 8, 20]),
+    q_rank=st.sampled_from([None, 1, 10]),
+    dtype=st.sampled_from(["fp64", "fp32"]),
+    q_len=st.integers(1, 3),
+    seed=SEEDS,
+)
+def test_shapes_and_dtypes(heads, d_c, nope, rope, value, q_rank, dtype, q_len, seed):
+    """All partitions by two, for any widths: values unlike keys, no query compression, odd head counts."""
+    shapes = Shapes(12, heads, d_c, nope, rope, value, q_rank)
+    case = random_case(shapes, 21, batch=2, q_len=q_len, dtype=dtype, logit_std=2.0, seed=seed)
+    naive = block.step(case.x, case.caches, case.weights, case.setting, expand=True)[0]
+    absorbed = block.step(case.x, case.caches, case.weights, case.setting)[0]
+    assert naive.dtype == absorbed.dtype == case.x.dtype
+    results = [naive, absorbed]
+    if heads % 2 == 0:
+        for split, step in (
+            (tensor_parallel.split, tensor_parallel.step),
+            (latent_parallel.split, latent_parallel.step),
+        ):
+            results.append(step(case.x, split(case.weights, case.caches, 2), case.setting)[0])
+        group = context_parallel.split(case.weights, case.caches, 2, 3)
+        results.append(context_parallel.step(case.x, group, case.setting)[0])
+    for u in results:
+        assert difference(u, case.reference).relative <= case.tolerance
 
 
 def test_partitions_keep_agreeing_over_several_steps():
@@ -260,9 +291,7 @@ def test_context_groups_inside_a_larger_tensor_parallel_group():
     x, caches, weights = random_block(7, (33, 2), 2)
     reference = block.step(x, caches, weights, setting())[0]
     quarters = [tensor_parallel.head_share(weights, r, 4) for r in range(4)]
-    partial_sums = [
-        context_parallel.step(x, context_parallel.split(w, caches, 2, 16), setting())[0] for w in quarters
-    ]
+    partial_sums = [context_parallel.step(x, context_parallel.split(w, caches, 2, 16), setting())[0] for w in quarters]
     assert_same(sum(partial_sums), reference)
 
 
@@ -279,9 +308,7 @@ def test_a_rank_holds_its_share_of_the_weights():
         latent_parallel.split(weights, caches, 4),
     ):
         assert [weight_elements(rank.weights) for rank in group] == [replicated + divided // 4] * 4
-    assert [weight_elements(r.weights) for r in data_parallel.split(weights, caches, 3)] == [
-        replicated + divided
-    ] * 3
+    assert [weight_elements(r.weights) for r in data_parallel.split(weights, caches, 3)] == [replicated + divided] * 3
 
 
 def test_a_view_or_a_wrong_share_is_refused():

@@ -100,10 +100,7 @@ def test_results_written_as_they_come_pick_the_wrong_row():
     q, cache, scale = random_core(5, 6, 4, 64)
     at, keys = np.arange(58, 64), np.arange(64)
     whole = core.absorbed(q, cache, 32, scale, at, keys)
-    chunks = {
-        i: core.absorbed(q[2 * i : 2 * i + 2], cache, 32, scale, at[2 * i : 2 * i + 2], keys)
-        for i in range(3)
-    }
+    chunks = {i: core.absorbed(q[2 * i : 2 * i + 2], cache, 32, scale, at[2 * i : 2 * i + 2], keys) for i in range(3)}
     finished = [2, 0, 1]
     as_they_come = np.concatenate([chunks[i].out for i in finished])
     ordered = InOrder(3)

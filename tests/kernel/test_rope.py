@@ -28,10 +28,7 @@ def test_logits_depend_on_distance_alone(pairing, shift, seed):
     q, k = rng.standard_normal((1, 16)), rng.standard_normal((1, 16))
     tables = rope_tables(1000, 16)
     near = rotate(q, tables, np.array([40]), pairing) @ rotate(k, tables, np.array([7]), pairing).T
-    far = (
-        rotate(q, tables, np.array([40 + shift]), pairing)
-        @ rotate(k, tables, np.array([7 + shift]), pairing).T
-    )
+    far = rotate(q, tables, np.array([40 + shift]), pairing) @ rotate(k, tables, np.array([7 + shift]), pairing).T
     assert np.allclose(near, far, rtol=0, atol=1e-11)
 
 
@@ -73,9 +70,7 @@ def test_the_logit_scale_of_v3_is_that_of_192_columns_and_carries_mscale_squared
     assert np.isclose(mscale(40.0, 1.0), 1.3688879454)
     assert np.isclose(logit_scale(192, yarn) / 192**-0.5, 1.3688879454**2)
     # V2: mscale_all_dim 0.707; the factor that older implementations left out
-    assert np.isclose(
-        logit_scale(192, Yarn(mscale=0.707, mscale_all_dim=0.707)) * 192**0.5, 1.5896, atol=1e-4
-    )
+    assert np.isclose(logit_scale(192, Yarn(mscale=0.707, mscale_all_dim=0.707)) * 192**0.5, 1.5896, atol=1e-4)
     assert mscale(1.0, 1.0) == 1.0
 
 

@@ -26,9 +26,7 @@ from .cases import assert_lse_same, assert_same, random_core
     q_chunk=st.sampled_from([1, 4, 64]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_streaming_through_few_buffers_gives_the_whole(
-    q_len, keys, slice_tokens, depth, workers, q_chunk, seed
-):
+def test_streaming_through_few_buffers_gives_the_whole(q_len, keys, slice_tokens, depth, workers, q_chunk, seed):
     q, cache, scale = random_core(seed, q_len, 3, keys)
     at = step_positions(keys - 1, q_len)
     slices = cut(cache, slice_tokens)
