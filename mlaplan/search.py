@@ -109,7 +109,7 @@ def blocks(q: Question, devices: int, pins: Mapping[str, Any], found: Found) -> 
         devices, heads, model.layer_count, moe, mla, q.workload.new_tokens >= space.LONG_PROMPT, pins
     )
     found.considered += size(table) * ax.count
-    table = Table(apply(q, "structure", table, found, weight=ax.count), domains(q, table, ax))
+    table = Table(apply(q, "structure", table, found, weight=ax.count), domains(q, table, ax, pins))
     # blocks of one pipeline depth: its stages are summed without regrouping rows
     table = table.take(np.argsort(table["pp"], kind="stable"))
     per_block = max(BLOCK_ROWS // (ax.count * BATCHES), 1)
@@ -120,14 +120,23 @@ def blocks(q: Question, devices: int, pins: Mapping[str, Any], found: Found) -> 
             yield part
 
 
-def domains(q: Question, structures: Table, ax: space.Axes) -> dict[str, Domain]:
+def domains(q: Question, structures: Table, ax: space.Axes, pins: Mapping[str, Any]) -> dict[str, Domain]:
     """What each column of any block can hold, those derived from batch and chunk included."""
     out = {name: structures.domain(name) for name in space.STRUCTURE}
     out |= {name: domain(getattr(ax, name)) for name in space.CHOICES}
     out["q_len"] = domain([1 + k for k in ax.mtp])
-    out["seqs"] = domain(np.arange(max(MOST_SEQUENCES, q.workload.concurrency or 0) + 1))
+    out["seqs"] = domain(_micro_batches(q, structures, ax, pins))
     out["step_tokens"] = domain(steady.step_token_values(q.workload, ax.prefill_chunk))
     return out
+
+
+def _micro_batches(q: Question, structures: Table, ax: space.Axes, pins: Mapping[str, Any]) -> Any:
+    """Every number of sequences that a micro-batch, whole or halved, can have."""
+    if "batch" not in pins:  # a batch is at most what is offered, and at most the chunk
+        return np.arange(min(max(MOST_SEQUENCES, q.workload.concurrency or 0), max(ax.prefill_chunk)) + 1)
+    batch = int(pins["batch"])
+    whole = {-(-batch // min(pp, batch)) for pp in structures["pp"].tolist()}
+    return sorted(whole | {-(-n // 2) for n in whole})
 
 
 def apply(q: Question, stage: str, table: Table, found: Found, weight: int = 1) -> Table:
