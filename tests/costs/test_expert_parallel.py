@@ -50,10 +50,10 @@ def test_a_measured_table_counts_every_copy():
     assert found == pytest.approx(wide.alpha[0] + 128 * 8 * 7392 / wide.bandwidth[0], rel=1e-14)
 
 
-@pytest.mark.parametrize(("op", "bytes_each", "time_us", "gb_per_s"), [("dispatch", 7392, 77, 98), ("combine", 14336, 114, 127)])
-def test_copies_are_counted_as_deepep_counts_them(op, bytes_each, time_us, gb_per_s):
+@pytest.mark.parametrize(("op", "each", "time_us", "gb_s"), [("dispatch", 7392, 77, 98), ("combine", 14336, 114, 127)])
+def test_copies_are_counted_as_deepep_counts_them(op, each, time_us, gb_s):
     """DeepEP's README: 128 tokens, hidden 7168, top-8, EP8: 77 us at 98 GB/s out, 114 us at 127 GB/s back."""
-    assert 128 * 8 * bytes_each / (gb_per_s * 1e9) == pytest.approx(time_us * 1e-6, rel=0.02), op
+    assert 128 * 8 * each / (gb_s * 1e9) == pytest.approx(time_us * 1e-6, rel=0.02), op
 
 
 def test_normal_mode_sends_one_copy_per_destination():

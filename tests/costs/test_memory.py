@@ -79,7 +79,8 @@ def test_unsharded_layers_and_vocabulary_are_the_checkpoint(name):
     model = shipped(name)
     total = 2 * model.hidden_size  # the last norm
     for count, matrices in params.blocks(model):
-        total += count * sum(m.params * stored_bytes(model, part_dtype(model, m.part, quantised(model))) for m in matrices)
+        widths = [stored_bytes(model, part_dtype(model, m.part, quantised(model))) for m in matrices]
+        total += count * sum(m.params * width for m, width in zip(matrices, widths, strict=True))
     total += memory.vocabulary_bytes(model, "embedding", ONE)
     total += 0 if model.tied_embeddings else memory.vocabulary_bytes(model, "lm_head", ONE)
     counts = params.params_total(model)

@@ -116,7 +116,8 @@ def test_the_faster_way_is_taken(tokens, is_decode):
         m, shape = r.machine(ROUND), moe.MoeShape(tokens, 2, 8, 16, 1, is_decode)
         return float(sum(split(moe.ffn_ops(m, m.model.ffn["f"], shape, choice))))
 
-    both, gather, dispatch = (time_s(moe.MoeChoice(d, False, g)) for d, g in ((True, True), (False, True), (True, False)))
+    ways = ((True, True), (False, True), (True, False))
+    both, gather, dispatch = (time_s(moe.MoeChoice(dispatch, False, gather)) for dispatch, gather in ways)
     assert both == pytest.approx(min(gather, dispatch), rel=1e-14)
 
 
