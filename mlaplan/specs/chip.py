@@ -207,6 +207,9 @@ class Overheads(Spec):
     collective: Figure[Duration]
     eager_collective: Figure[Duration] | None = None
     core_sync: Figure[Duration] | None = None
+    task_switch: Figure[Duration] | None = Field(
+        default=None, description="from one task on a core to the next, without the host"
+    )
 
 
 class Padding(Spec):
