@@ -118,7 +118,7 @@ def expand_output(o_latent: np.ndarray, weights: Weights, setting: Setting) -> n
     batch, q_len, heads, d_c = o_latent.shape
     by_head = np.moveaxis(o_latent, 2, 0).reshape(heads, batch * q_len, d_c)
     o = setting.how.product("v_up", by_head, np.swapaxes(weights.w_uv, 1, 2))  # [n_h, B q_len, d_v]
-    return np.moveaxis(o.reshape(heads, batch, q_len, -1), 0, 2)
+    return np.moveaxis(o.reshape(heads, batch, q_len, weights.w_uv.shape[1]), 0, 2)
 
 
 def output(o: np.ndarray, weights: Weights, setting: Setting) -> np.ndarray:

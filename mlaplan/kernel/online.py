@@ -66,7 +66,7 @@ def finish(state: Running, q_len: int, heads: int) -> Partial:
     """a / l and m + ln l. -> out [q_len, n_h, d_c], lse [q_len, n_h]"""
     out = state.accumulator / np.where(state.total == 0, 1, state.total)[:, None]
     shift = np.where(np.isneginf(state.maximum), 0, state.maximum).astype(state.maximum.dtype)
-    return Partial(out.reshape(q_len, heads, -1), log_sum(state.total, shift).reshape(q_len, heads))
+    return Partial(out.reshape(q_len, heads, out.shape[1]), log_sum(state.total, shift).reshape(q_len, heads))
 
 
 def streamed(
