@@ -33,7 +33,7 @@ def sixteen_bit(chip: Chip) -> str:
 
 def can_multiply(chip: Chip, dtype: str) -> bool:
     """Whether weights of this dtype can be used on the chip without converting the checkpoint."""
-    return dtype in chip.peak or dtype in WEIGHT_ONLY or dtype in SIXTEEN_BIT
+    return dtype in chip.peak or dtype in WEIGHT_ONLY
 
 
 def weight_targets(chip: Chip, model: Model) -> tuple[str, ...]:
@@ -41,7 +41,9 @@ def weight_targets(chip: Chip, model: Model) -> tuple[str, ...]:
     own = quantised(model)
     if can_multiply(chip, own):
         return (own,)
-    return ("int8", sixteen_bit(chip)) if "int8" in chip.peak else (sixteen_bit(chip),)
+    if own in SIXTEEN_BIT or "int8" not in chip.peak:
+        return (sixteen_bit(chip),)
+    return ("int8", sixteen_bit(chip))
 
 
 def quantised(model: Model) -> str:
