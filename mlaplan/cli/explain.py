@@ -74,9 +74,10 @@ def explain(
     tp x dp x pp x replicas.
     """
     from mlaplan.cli import questions, strategies
-    from mlaplan.cli.output import write
+    from mlaplan.cli.output import check, write
     from mlaplan.plan import price_per_hour, question
 
+    check(file)
     asked = _asked(batch, context, prefill, isl, osl, concurrency, rate, prefix)
     flags = strategies.given(
         tp=tp, pp=pp, dp=dp, ep=ep, dcp=dcp, cp=cp, replicas=replicas, kv_layout=kv_layout, kv_dtype=kv_dtype,

@@ -20,13 +20,22 @@ def write(result: str, file: str | None) -> None:
     print(f"written to {file}", file=sys.stderr)
 
 
+def check(file: str | None) -> None:
+    """Refuses a file that cannot be written, before the work for it is done."""
+    if file is None or file == "-":
+        return
+    path = Path(file)
+    if path.is_dir():
+        raise MlaplanError(f"{file}: is a folder; expected a file to write to")
+    if not path.parent.is_dir():
+        raise MlaplanError(f"{file}: cannot be written: there is no folder {path.parent}")
+
+
 def write_file(file: str, content: str) -> None:
     """Write all of the file or nothing: a reader never sees a part, a failure keeps what was there."""
     path = Path(file)
     try:
         if path.exists() and not path.is_file():  # a pipe or a device has no other name to be replaced by
-            if path.is_dir():
-                raise MlaplanError(f"{file}: is a folder; expected a file to write to")
             path.write_text(content, encoding="utf-8")
             return
         _replace(path.resolve(), content)

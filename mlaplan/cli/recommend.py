@@ -83,13 +83,15 @@ def recommend(
     0 with a plan, 1 if nothing is feasible.
     """
     from mlaplan.cli import launching, questions, strategies
-    from mlaplan.cli.output import write
+    from mlaplan.cli.output import check, write
     from mlaplan.plan import question
     from mlaplan.plan import recommend as run
     from mlaplan.report.plan_text import Answer
 
     if emit is not None and output is Format.csv:
         raise MlaplanError("--emit writes commands, which csv has no place for: use --format table, md or json")
+    for path in (file, save_plan):
+        check(path)
     work = questions.workload(
         _tokens("--isl", isl, ISL), _tokens("--osl", osl, OSL),
         concurrency=concurrency, rate=rate, prefix=prefix, ttft=ttft, tpot=tpot,

@@ -25,6 +25,7 @@ ITEMS = {
     "comm_buffer_bytes": "communication buffers",
     "context_bytes": "device context",
     "reserve_bytes": "reserve",
+    "kv_bytes": "cache of the sequences in flight",
 }
 OPERATORS = (
     text("operator"),

@@ -9,10 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mlaplan.report import plan_data
+from mlaplan.specs.defaults import kernels
 
 if TYPE_CHECKING:
     from mlaplan.explain import Explanation
     from mlaplan.rules.rule import Question
+    from mlaplan.specs.chip import Chip
+    from mlaplan.specs.figure import Spec
     from mlaplan.workload import Overrides
 
 SCHEMA = "mlaplan.plan/1"
@@ -28,13 +31,9 @@ def document(q: Question, e: Explanation, given: Overrides, objective: str) -> d
     return {
         "schema": SCHEMA,
         "tool_version": __version__,
-        "model": s.model.model_dump(mode="json", by_alias=True, exclude_none=True),
-        "chip": s.chip.model_dump(mode="json", by_alias=True, exclude_none=True),
-        "engine": {
-            "name": p.name,
-            "version": p.version,
-            "profile": p.model_dump(mode="json", by_alias=True, exclude_none=True),
-        },
+        "model": _written(s.model),
+        "chip": _whole_chip(s.chip),
+        "engine": {"name": p.name, "version": p.version, "profile": _written(p)},
         "origins": {"model": s.model.origin, "chip": s.chip.origin},
         "workload": plan_data.workload(q),
         "objective": objective,
@@ -42,3 +41,15 @@ def document(q: Question, e: Explanation, given: Overrides, objective: str) -> d
         "strategy": strategy,
         "prediction": prediction,
     }
+
+
+def _whole_chip(chip: Chip) -> dict[str, Any]:
+    """The chip's file, with the class defaults that it was priced with as fits of its own."""
+    fits = {op: {dtype: _written(fit) for dtype, fit in of.items()} for op, of in kernels(chip).items()}
+    return {**_written(chip), "efficiency": fits}
+
+
+def _written(spec: Spec) -> dict[str, Any]:
+    """A spec as its file has it: quantities with units, nothing that the file leaves to its default."""
+    written: dict[str, Any] = spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return written

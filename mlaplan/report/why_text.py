@@ -140,7 +140,7 @@ def _difference(other: str, w: Why, lost: float) -> str:
     said += f": it loses in {' and '.join(worse)}" if worse else ""
     if better:
         said += f"{', and' if worse else ': it'} gains in {better[0]}"
-    return said + "."
+    return f"{said}; plans this close count as alike, and the simpler one goes first." if lost < 0 else f"{said}."
 
 
 def _us(seconds: float) -> str:
