@@ -9,6 +9,7 @@ from scalar.cases import model as shipped_model
 
 from mlaplan.costs.collectives import Group
 from mlaplan.costs.engine import CoreMode
+from mlaplan.costs.kernels import Work
 from mlaplan.costs.machine import Machine, Op, bound_of, link_op
 
 from . import round as r
@@ -67,11 +68,11 @@ def test_elementwise_kernels_only_move_memory():
 
 
 def test_a_core_uses_the_caches_dtype_or_16_bit_where_the_engine_widens_it():
-    native = r.machine(BF16, kv_dtype="fp8").core("x", "mla_decode", 1e9, 2e9, 1e6)
+    native = r.machine(BF16, kv_dtype="fp8").core("x", "mla_decode", Work(1e9, 2e9, 1e6))
     assert native.group == "mla_decode.fp8"
     assert native.compute_s == pytest.approx(2e9 / 100e12, rel=1e-14)
     modes = {"fp8": CoreMode("upcast")}
-    wide = r.machine(BF16, kv_dtype="fp8", core_modes=modes).core("x", "mla_decode", 1e9, 2e9, 1e6)
+    wide = r.machine(BF16, kv_dtype="fp8", core_modes=modes).core("x", "mla_decode", Work(1e9, 2e9, 1e6))
     assert wide.group == "mla_decode.bf16"
     assert wide.compute_s == pytest.approx(2e9 / 50e12, rel=1e-14)
 

@@ -1,0 +1,120 @@
+"""One strategy operator by operator: the same step as in the table, and nothing missing between its parts."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scalar.cases import WORKLOADS, question, strategies
+
+from mlaplan import plan
+from mlaplan.costs import params
+from mlaplan.costs.machine import bound_of
+from mlaplan.costs.roofline import BOUNDS
+from mlaplan.explain import explain
+from mlaplan.strategy import Strategy, to_table
+from mlaplan.workload import Workload
+
+PAIRS = [
+    ("deepseek-v3", "h200-sxm", "generic"),
+    ("deepseek-v3", "h100-sxm", "vllm"),
+    ("glm-5.2", "b200-sxm", "generic"),
+    ("longcat-flash", "h800-sxm", "sglang"),
+    ("llama-3-70b", "ascend-910b3", "generic"),
+]
+WORK = Workload(4096, 1024, concurrency=64)
+
+
+def times(phase):
+    return {op.name: op.time_s for op in phase.ops}
+
+
+@pytest.mark.parametrize("names", PAIRS, ids="-".join)
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_operators_sum_to_the_step_of_the_table(names, data):
+    q = question(*names, data.draw(WORKLOADS))
+    strategy = data.draw(strategies(q.setting.model, q.setting.chip))
+    found = explain(q, strategy)
+    columns = {name: float(column[0]) for name, column in plan.price(q, to_table([strategy]), detail=True).items()}
+    for phase, step_s, comm_s in (
+        (found.decode, columns["decode_s"], columns["decode_comm_s"]),
+        (found.prefill, columns["prefill_pass_s"], None),
+    ):
+        assert phase.step_s.value == step_s
+        assert math.fsum(op.time_s for op in phase.ops) == pytest.approx(step_s, rel=1e-9)
+        assert 0 <= phase.comm_share <= 1
+        if comm_s is not None:
+            assert phase.comm_share * step_s == pytest.approx(comm_s, rel=1e-9, abs=1e-12)
+        assert phase.step_s.low <= step_s <= phase.step_s.high
+        assert all(bound_of(op) in BOUNDS for op in phase.ops)
+        assert all(op.time_s > 0 or op.group in ("overlap", "bubble") for op in phase.ops)
+        assert len({op.name for op in phase.ops}) == len(phase.ops)
+        assert times(phase).get("pipeline_bubble", 0.0) >= -1e-12 * step_s
+    assert found.memory.items["weight_bytes"] == columns["weight_bytes"]
+    assert sum(found.pp_layers) == q.setting.model.layer_count
+
+
+def test_a_decode_step_multiplies_the_active_parameters():
+    """2 FLOP per active parameter and token, on one chip, beside the attention cores."""
+    q = question("deepseek-v3", "h200-sxm", work=WORK)
+    found = explain(q, Strategy(weight_dtype="fp8", batch=1)).decode
+    cores = [op.flops for op in found.ops if op.name == "attention_core"]
+    products = sum(op.flops for op in found.ops) - sum(cores)
+    # absorbed decode multiplies W_UK and W_UV once each, as the parameters count kv_b
+    assert products == pytest.approx(2 * params.params_active(q.setting.model), rel=0.01)
+
+
+def test_the_slowest_stage_is_shown_and_the_rest_of_the_round_is_bubble():
+    q = question("deepseek-v3", "h200-sxm", work=WORK)
+    found = explain(q, Strategy(tp=8, pp=2, weight_dtype="fp8", batch=1)).decode
+    # one sequence, two stages: while it is in one, the other waits
+    assert found.micro_batches == 1
+    assert found.bubble_fraction == pytest.approx(times(found)["pipeline_bubble"] / found.step_s.value)
+    assert 0.3 < found.bubble_fraction < 0.6
+    full = explain(q, Strategy(tp=8, pp=2, weight_dtype="fp8", batch=64)).decode
+    assert full.micro_batches == 2
+    assert full.bubble_fraction < 0.1
+
+
+def test_two_batch_overlap_hides_what_it_says():
+    q = question("deepseek-v3", "h200-sxm", work=WORK)
+    found = explain(q, Strategy(dp=16, ep=16, weight_dtype="fp8", batch=64, two_batch_overlap=1)).decode
+    ops = times(found)
+    assert ops["two_batch_overlap"] < 0
+    link = sum(t for name, t in ops.items() if name.startswith("moe_"))
+    assert -ops["two_batch_overlap"] <= float(q.setting.engine.overlap_fraction) * link * (1 + 1e-9)
+    # what is hidden is not exposed
+    assert found.comm_share < link / found.step_s.value
+
+
+def test_drafts_are_told_apart():
+    q = question("deepseek-v3", "h200-sxm", work=WORK)
+    one, two = (
+        times(explain(q, Strategy(tp=8, weight_dtype="fp8", batch=8, mtp=k)).decode) for k in (1, 2)
+    )
+    assert two["mtp_lm_head"] == pytest.approx(2 * one["mtp_lm_head"])
+    assert "mtp_attention_core" in one
+    assert "mtp_lm_head" not in times(explain(q, Strategy(tp=8, weight_dtype="fp8", batch=8)).decode)
+
+
+def test_memory_adds_up_and_says_what_it_holds():
+    q = question("deepseek-r1", "h200-sxm", work=WORK)
+    found = explain(q, Strategy(tp=8, ep=8, weight_dtype="fp8", batch=8)).memory
+    items = dict(found.items)
+    held = items.pop("kv_bytes")
+    assert found.total_bytes == pytest.approx(sum(items.values()) + held)
+    # 8 sequences of 5120 tokens, 70,272 B each
+    assert held == 8 * 5120 * 70_272
+    assert found.kv_tokens == math.floor((found.usable_bytes - sum(items.values())) / 70_272)
+
+
+def test_an_expert_imbalance_widens_the_band_upwards():
+    q = question("deepseek-v3", "h200-sxm", "sglang", WORK)
+    served = explain(q, Strategy(dp=16, ep=16, weight_dtype="fp8", batch=4)).served
+    for figure in (served.ttft_s, served.tpot_s, served.tok_s_chip, served.tok_s_user, served.requests_per_s):
+        assert figure.low < figure.value < figure.high
+    known = question("deepseek-v3", "h200-sxm", "sglang", WORK, imbalance=float(q.setting.engine.imbalance))
+    same = explain(known, Strategy(dp=16, ep=16, weight_dtype="fp8", batch=4)).served
+    assert same.tpot_s.value == served.tpot_s.value
+    assert same.tpot_s.high < served.tpot_s.high
