@@ -111,11 +111,14 @@ def recommend(
         launching.check(emit)
     questions.check_drafts(subject.model, mtp, mtp_accept)
     strategies.check_precision(subject, pins)
+    q = question(subject.chip, subject.model, subject.profile, work, given)
+    found = run(q, devices, objective=objective.value, fixed=pins, top=top, given=given)
+    if found.considered == 0:
+        pinned = ", ".join(f"{name} {value}" for name, value in pins.items())
+        raise MlaplanError(f"no structure on {devices} chips has all that is pinned: {pinned}")
     taken = [f"--{n} {v}" for n, t, v in (("isl", isl, work.isl), ("osl", osl, work.osl)) if t is None]
     if taken:
         questions.tell([f"not given and taken: {' '.join(taken)}"])
-    q = question(subject.chip, subject.model, subject.profile, work, given)
-    found = run(q, devices, objective=objective.value, fixed=pins, top=top, given=given)
     answer = _completed(Answer(q, devices, objective.value, pins, found, None, []), given, emit)
     if save_plan is not None and found.plans:
         _save(answer, given, save_plan)
@@ -137,14 +140,15 @@ def _completed(a: Answer, given: Overrides, emit: str | None) -> Answer:
     from dataclasses import replace
 
     from mlaplan.cli import launching
-    from mlaplan.report.nearest import smallest_change
+    from mlaplan.report.nearest import nearest_illegal, smallest_change
     from mlaplan.report.notes import notes
     from mlaplan.report.why import why
 
     if not a.found.plans:
-        miss = a.found.nearest_miss
+        miss = a.found.nearest_miss or nearest_illegal(a.q, a.devices, a.pins)
         change = smallest_change(a.q, miss, given.tokens_per_step) if miss is not None else None
-        return replace(a, notes=notes(a, given), change=change)
+        found = replace(a.found, nearest_miss=miss)
+        return replace(a, found=found, notes=notes(a, given), change=change)
     reasons = why(a.q, a.found.plans, given.tokens_per_step)
     launch = launching.commands(a, emit) if emit is not None else None
     return replace(a, why=reasons, notes=notes(a, given), launch=launch)

@@ -178,9 +178,6 @@ def nothing(a: Answer) -> str:
         lines.append(wrapped(f"{miss.code} {miss.slug}: {miss.detail}", label="- "))
         if a.change:
             lines.append(wrapped(f"smallest change: {a.change}", label="- "))
-    elif a.found.considered == 0:
-        pinned = ", ".join(f"{name} {value}" for name, value in a.pins.items())
-        lines.append(wrapped(f"No structure on {words.times(a.devices, 'chip')} has {pinned}."))
     return "\n".join(lines)
 
 

@@ -344,6 +344,7 @@ def test_no_plan_is_saved_when_there_is_none(run: Run, tmp_path: Path) -> None:
         ("--devices 16 --tp 8 --dp 4", "--dp 4 x --tp 8 = 32 does not divide --devices 16"),
         ("--devices 16 --tp 2 --dp 2 --pp 2 --replicas 1", "= 8 chips are not the 16 of --devices"),
         ("--devices 16 --ep 3", "--ep 3 does not divide --devices 16"),
+        ("--devices 16 --tp 4 --pp 2 --ep 16", "no structure on 16 chips has all that is pinned: tp 4, pp 2, ep 16"),
         ("--devices 16 --tp 8 --dcp 3", "--dcp 3 does not divide --tp 8"),
         ("--devices 16 --dcp 2 --kv-layout latent-sharded", "--kv-layout latent-sharded goes with --dcp 1"),
         ("--devices 16 --objective speed", "'speed' is not one of 'throughput', 'latency', 'cost', 'pareto'"),
@@ -360,7 +361,14 @@ def test_bad_usage_is_one_clear_line(run: Callable[..., Result], flags: str, sai
     assert said in result.err and len(result.err.splitlines()) == 1
 
 
-def test_pins_that_nothing_has_are_told() -> None:
-    result = answer("recommend deepseek-v3 h200-sxm --devices 16 --isl 1k --osl 128 --tp 2 --dcp 2 --ep 16 --pp 16")
-    assert result.code in (1, 2)
-    assert "pp 16" in result.out + result.err
+def test_an_engine_that_does_not_run_on_the_chip_is_told() -> None:
+    line = "recommend deepseek-v3 sc11 --devices 8 --isl 128 --osl 64 --emit vllm"
+    found = data(line)
+    assert answer(line).code == 1 and set(found["rejected"]) == {"MLA120"}
+    assert found["nearest_miss"]["rule"] == "MLA120"
+    assert "does not run on sophgo chips" in words(line)
+
+
+def test_an_illegal_pin_names_the_rule_that_it_breaks() -> None:
+    found = data("recommend deepseek-v3 h200-sxm --devices 24 --isl 128 --osl 64 --tp 24")
+    assert found["nearest_miss"]["detail"] == "128 attention heads do not divide by TP 24"
