@@ -76,6 +76,7 @@ def explain(
     from mlaplan.cli import questions, strategies
     from mlaplan.cli.output import check, write
     from mlaplan.plan import price_per_hour, question
+    from mlaplan.report.notes import too_long
 
     check(file)
     asked = _asked(batch, context, prefill, isl, osl, concurrency, rate, prefix)
@@ -95,6 +96,7 @@ def explain(
     strategy, more = _in_flight(q, strategy, batch, asked, own)
     found = _explained(q, strategy, asked, own, price_per_hour(q, own))
     change = _more_chips(q, found)
+    more = [*more, *too_long(q)]
     questions.tell([*said, *more, *(change if output is Format.csv else [])])
     write(_rendered(q, found, asked, own, [*said, *more], change, output), file)
     return EXIT_OK

@@ -94,6 +94,11 @@ def whole(
     f.setdefault("block_size", block or 64)
     tokens = s.profile.budget(float(s.chip.memory.capacity), s.chip.name).tokens
     f.setdefault("prefill_chunk", max(tokens, step_tokens or 0))
+    if s.model.mtp is not None and f.get("mtp", 0) > s.model.mtp.max_draft:
+        most = s.model.mtp.max_draft
+        said.append(
+            f"--mtp {f['mtp']}: {s.model.name} is known with up to {most} drafts; priced with the same acceptance"
+        )
     return Strategy(**f, batch=batch or 1), said
 
 

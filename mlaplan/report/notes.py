@@ -8,6 +8,7 @@ from mlaplan.report import words
 
 if TYPE_CHECKING:
     from mlaplan.report.plan_text import Answer
+    from mlaplan.rules.rule import Question
     from mlaplan.specs.chip import Chip
     from mlaplan.workload import Overrides
 
@@ -17,7 +18,7 @@ def notes(a: Answer, given: Overrides) -> list[str]:
     if not a.found.plans:
         return chip_notes(a.q.setting.chip)
     s, q = a.found.plans[0].strategy, a.q
-    out = list(a.found.notes)
+    out = [*a.found.notes, *too_long(q)]
     if s.kv_dtype not in ("bf16", "fp16"):
         out.append(
             f"A cache in {s.kv_dtype} changes what the model computes: check quality, or compare with --kv-dtype "
@@ -37,6 +38,14 @@ def notes(a: Answer, given: Overrides) -> list[str]:
         out.append(f"{float(price):.2f} USD per chip and hour, {price.confidence}; yours with --price.")
     out.append("Steady state with mean lengths: bursts, queues that drain and preemption are not in the figures.")
     return out + chip_notes(q.setting.chip)
+
+
+def too_long(q: Question) -> list[str]:
+    """Sequences beyond the positions that the model was made for."""
+    longest, most = q.budget.max_context, q.setting.model.max_position
+    if longest <= most:
+        return []
+    return [f"Sequences of {longest:,} tokens are longer than the {most:,} positions of {q.setting.model.name}."]
 
 
 def _drafts(a: Answer, given: Overrides) -> list[str]:

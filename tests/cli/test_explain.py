@@ -102,6 +102,13 @@ def test_a_chip_without_the_checkpoints_dtype_is_told_aloud(run: Run) -> None:
     assert "has no fp8" in result.err and "has no bf16" in result.err
 
 
+def test_lengths_and_drafts_beyond_the_models_own_are_told(run: Run) -> None:
+    long = run("explain", "deepseek-v3", "h200-sxm", "--tp", "8", "--batch", "1", "--context", "256k")
+    assert long.code == 0 and "262,144 tokens are longer than the 163,840 positions of deepseek-v3" in long.err
+    deep = run("explain", "deepseek-v3", "h200-sxm", "--tp", "8", *STEP, "--mtp", "7")
+    assert deep.code == 0 and "known with up to 3 drafts" in deep.err
+
+
 def test_the_engine_decides_block_and_fraction(run: Run) -> None:
     flags = ("deepseek-v3", "b200-sxm", "--tp", "8", *STEP)
     generic, vllm = explained(run, *flags), explained(run, *flags, "--engine", "vllm@0.26.0")
