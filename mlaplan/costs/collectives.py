@@ -24,7 +24,8 @@ import numpy as np
 from mlaplan.costs.roofline import Numeric, ceil_div
 
 if TYPE_CHECKING:
-    from mlaplan.specs.chip import Chip, CollectiveFit, Link
+    from mlaplan.specs.chip import Chip, Link
+    from mlaplan.specs.fit import CollectiveFit
 
 DEFAULT_LINK_EFFICIENCY = 0.75  # of the datasheet rate, where a spec states none
 DEFAULT_RESIDUAL = 0.35  # of a time that comes from a datasheet link
@@ -80,7 +81,9 @@ def _tier_s(chip: Chip, link: Link, op: str, size: Numeric, ranks: Numeric) -> N
 
 
 def fitted_s(fit: CollectiveFit, op: str, size: Numeric, ranks: Numeric) -> Numeric:
-    """alpha(n) + V/B(n), both linear in log2(n) between measured rank counts and held beyond them.
+    """alpha(n) + (V + sqrt(V K(n))) / B(n), all linear in log2(n) between measured rank counts and held beyond them.
+
+    K is the knee: protocols change in the middle sizes, which costs more than a straight line says. 0 for none.
 
     Beyond the largest measured count alpha goes on with its last slope (a longer ring or tree), bandwidth stays.
     """
@@ -91,7 +94,10 @@ def fitted_s(fit: CollectiveFit, op: str, size: Numeric, ranks: Numeric) -> Nume
         slope = max((fit.alpha[-1] - fit.alpha[-2]) / (known[-1] - known[-2]), 0.0)
         alpha = alpha + slope * np.maximum(x - known[-1], 0.0)
     bandwidth = np.interp(x, known, fit.bandwidth)
-    return np.where(np.asarray(ranks) > 1, alpha + volume_bytes(op, size, ranks) / bandwidth, 0.0)
+    volume = volume_bytes(op, size, ranks)
+    if fit.knee:
+        volume = volume + np.sqrt(volume * np.interp(x, known, fit.knee))
+    return np.where(np.asarray(ranks) > 1, alpha + volume / bandwidth, 0.0)
 
 
 def link_bandwidth(link: Link, ranks: Numeric) -> Numeric:

@@ -13,6 +13,7 @@ import numpy as np
 
 from mlaplan.costs import kv
 from mlaplan.costs.collectives import Group
+from mlaplan.costs.kernels import Work
 from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op
 from mlaplan.costs.mla import MERGE_BYTES, DecodeShape, PrefillShape
 from mlaplan.costs.roofline import Numeric, ceil_div, pad_to
@@ -59,7 +60,7 @@ def decode_ops(m: Machine, a: GQA, s: DecodeShape) -> list[Op]:
     padded = core_flops(s.batch * pad_to(context, m.tile.kv_tokens), rows, a.head_dim)
     nbytes = s.batch * context * row + 2 * t * heads * a.head_dim * ACTIVATION_BYTES
     ops = _projections(m, a, t, h, h_kv)
-    core = m.core("attention_core", "gqa_decode", flops, padded, nbytes)
+    core = m.core("attention_core", "gqa_decode", Work(flops, padded, nbytes))
     if s.layout == "sequence_sharded":
         ops += [
             m.collective("dcp_query_gather", "all_gather", t * heads * a.head_dim * ACTIVATION_BYTES, Group(s.dcp)),
@@ -83,6 +84,6 @@ def prefill_ops(m: Machine, a: GQA, s: PrefillShape) -> list[Op]:
     return [
         *_projections(m, a, t, h, h_kv),
         m.collective("kv_gather", "all_gather", s.tokens * kv_width, Group(s.cp)),
-        m.core("attention_core", "gqa_prefill", flops, flops, nbytes, "bf16"),
+        m.core("attention_core", "gqa_prefill", Work(flops, flops, nbytes), "bf16"),
         *_output(m, a, t, h, s.attn_tp),
     ]

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from mlaplan.costs import collectives as net
+from mlaplan.costs import kernels
 from mlaplan.costs import roofline as roof
+from mlaplan.costs.kernels import Work
 from mlaplan.costs.precision import attention_peak, matmul
 from mlaplan.costs.roofline import Numeric
 
@@ -58,45 +60,46 @@ class Machine:
     def __init__(self, chip: Chip, model: Model, engine: EngineCosts, weight_dtype: str, kv_dtype: str) -> None:
         self.chip, self.model, self.engine = chip, model, engine
         self.weight_dtype, self.kv_dtype = weight_dtype, kv_dtype
-        self.bandwidth = float(chip.memory.bandwidth)
+        self.bandwidth, self.cores = float(chip.memory.bandwidth), float(chip.cores)
         self.tile = chip.padding
 
-    def _kernel(
-        self, name: str, op: str, key: str, peak: float, flops: Numeric, padded: Numeric, nbytes: Numeric
-    ) -> Op:
+    def _kernel(self, name: str, op: str, key: str, peak: float, work: Work) -> Op:
         fit = self.chip.kernel(op, key)
-        compute_s = padded / (fit.compute * peak)
-        memory_s = nbytes / (fit.memory * self.bandwidth)
-        time_s = roof.kernel_s(compute_s, memory_s, fit.floor, fit.norm)
-        return Op(name, f"{op}.{key}", time_s, flops, nbytes, 0.0, compute_s, memory_s, fit.floor, fit.residual)
+        t = kernels.timing(fit, work, peak, self.bandwidth, self.cores)
+        return Op(
+            name, f"{op}.{key}", t.time_s, work.flops, work.nbytes, 0.0, t.compute_s, t.memory_s, t.floor_s,
+            fit.residual,
+        )  # fmt: skip
 
     def gemm(self, name: str, part: str, m: Numeric, k: Numeric, n: Numeric) -> Op:
         """[m, k] x [k, n] with the part's stored weights; rows padded to the chip's GEMM tile."""
         mm = matmul(self.chip, self.model, part, self.weight_dtype)
-        padded = roof.gemm_flops(roof.pad_to(m, self.tile.gemm_rows), k, n)
-        return self._kernel(
-            name, "gemm", mm.key, mm.peak_flops, roof.gemm_flops(m, k, n), padded,
-            roof.gemm_bytes(m, k, n, mm.weight_bytes),
-        )  # fmt: skip
+        fit, nbytes = self.chip.kernel("gemm", mm.key), roof.gemm_bytes(m, k, n, mm.weight_bytes)
+        t = kernels.product_timing(
+            fit, m, k, n, nbytes, mm.peak_flops, self.bandwidth, self.cores, mm.weight_bytes, self.tile.gemm_rows
+        )
+        flops = roof.gemm_flops(m, k, n)
+        return Op(
+            name, f"gemm.{mm.key}", t.time_s, flops, nbytes, 0.0, t.compute_s, t.memory_s, t.floor_s, fit.residual
+        )
 
     def per_head(self, name: str, m: Numeric, heads: Numeric, k: int, n: int) -> Op:
         """`heads` products [m, k] x [k, n] in 16 bit: the absorbed up-projections, held dequantised."""
         mm = matmul(self.chip, self.model, "norm", "bf16")
         flops = roof.gemm_flops(m, k, n) * heads
         padded = roof.gemm_flops(roof.pad_to(m, self.tile.gemm_rows), k, n) * heads
-        return self._kernel(
-            name, "bmm", mm.key, mm.peak_flops, flops, padded, roof.gemm_bytes(m, k, n, ACTIVATION_BYTES) * heads
-        )
+        nbytes = roof.gemm_bytes(m, k, n, ACTIVATION_BYTES) * heads
+        return self._kernel(name, "bmm", mm.key, mm.peak_flops, Work(flops, padded, nbytes))
 
-    def core(self, name: str, op: str, flops: Numeric, padded: Numeric, nbytes: Numeric, key: str | None = None) -> Op:
-        """An attention core: FLOP as they are, FLOP as the kernel's tiles make them, bytes.
+    def core(self, name: str, op: str, work: Work, key: str | None = None) -> Op:
+        """An attention core.
 
         key: the dtype of the products; by default the cache's, or 16 bit where the engine widens the cache.
         """
         if key is None:
             native = self.engine.core_mode(self.kv_dtype).compute == "native"
             key = self.kv_dtype if native else "bf16"
-        return self._kernel(name, op, key, attention_peak(self.chip, key), flops, padded, nbytes)
+        return self._kernel(name, op, key, attention_peak(self.chip, key), work)
 
     def cache_cast(self, elements: Numeric) -> list[Op]:
         """Widening of the whole cache before the core, where the engine's backend does that."""
@@ -104,6 +107,9 @@ class Machine:
         if mode.compute != "cast_pool":
             return []
         nbytes = elements * mode.cast_bytes
+        fit = self.chip.efficiency.get("kv_cast", {}).get(self.kv_dtype)
+        if fit is not None:
+            return [self._kernel("kv_cache_cast", "kv_cast", self.kv_dtype, 1.0, Work(0.0, 0.0, nbytes))]
         memory_s = nbytes / (mode.cast_share * self.bandwidth)
         return [Op("kv_cache_cast", "kv_cast", memory_s, 0.0, nbytes, memory_s=memory_s, residual=CAST_RESIDUAL)]
 
@@ -121,7 +127,7 @@ class Machine:
         flops, padded = (roof.gemm_flops(r, d, 3.0 * inner) for r in (rows, padded_rows))
         own = dispatched and mm.key in self.chip.efficiency.get("grouped_gemm_ep", {})
         op = "grouped_gemm_ep" if own else "grouped_gemm"
-        return self._kernel(name, op, mm.key, mm.peak_flops, flops, padded, nbytes)
+        return self._kernel(name, op, mm.key, mm.peak_flops, Work(flops, padded, nbytes, rows=rows))
 
     def elementwise(self, name: str, nbytes: Numeric, flops: Numeric = 0.0) -> Op:
         """A kernel that only moves memory: norms, rotary embedding, cache write, sampling."""

@@ -18,11 +18,13 @@ import numpy as np
 
 from mlaplan.costs import kv
 from mlaplan.costs.collectives import Group
+from mlaplan.costs.kernels import Work
 from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op
 from mlaplan.costs.roofline import Numeric, ceil_div, pad_to
 from mlaplan.costs.sparse import indexer_ops, sparse_core
 
 if TYPE_CHECKING:
+    from mlaplan.specs.chip import Padding
     from mlaplan.specs.model import MLA
 
 MERGE_BYTES = 4.0  # partial outputs and log-sum-exp travel in fp32
@@ -52,6 +54,7 @@ class PrefillShape(NamedTuple):
     attn_tp: Numeric
     cp: Numeric = 1  # ranks that share the tokens of each sequence
     sparse_pairs: Numeric = 0.0  # pairs left when each query keeps top-k keys
+    sequences: Numeric = 1.0  # prompts in the step
 
 
 # ---- formulas ----
@@ -75,6 +78,43 @@ def core_bytes(
     bytes = B S row + B q h (d_c + d_r + d_c) 2
     """
     return batch * context * row_bytes + batch * q_len * heads * (2 * d_c + d_r) * ACTIVATION_BYTES
+
+
+def decode_work(
+    batch: Numeric, q_len: Numeric, context: Numeric, heads: Numeric, d_c: Numeric, d_r: int, row_bytes: Numeric,
+    tile: Padding,
+) -> Work:  # fmt: skip
+    """The absorbed core as its kernel sees it: rows q_len x heads and keys in whole tiles, a block per row tile."""
+    rows, keys = pad_to(q_len * heads, tile.attention_rows), pad_to(context, tile.kv_tokens)
+    blocks = batch * rows / tile.attention_rows
+    return Work(
+        core_flops(batch, q_len, context, heads, d_c, d_r), core_flops(batch, 1, keys, rows, d_c, d_r),
+        core_bytes(batch, q_len, context, heads, d_c, d_r, row_bytes),
+        core_bytes(batch, q_len, 0, heads, d_c, d_r, 0.0), blocks, blocks * keys / tile.kv_tokens,
+    )  # fmt: skip
+
+
+def prefill_work(
+    sequences: Numeric, queries: Numeric, pairs: Numeric, keys: Numeric, heads: Numeric, widths: tuple[int, int, int],
+    tile: int | None,
+) -> Work:  # fmt: skip
+    """The naive causal core over `pairs` query-key pairs, heads of widths (d_n, d_r, d_v).
+
+    `queries` new tokens and `keys` keys over all `sequences`. In tiles of t x t each query row of a sequence of n
+    tokens has its mean keys, those up to the end of the last tile and half a tile beyond the diagonal:
+        P = n_t (pairs / n + (n_t - n) / 2 + t / 2),  n_t = n in whole tiles
+    """
+    each = queries / sequences
+    width = sum(widths)
+    nbytes = (queries + keys) * heads * width * ACTIVATION_BYTES
+    flops = naive_core_flops(pairs, heads, *widths)
+    if tile is None:
+        return Work(flops, flops, nbytes, nbytes)
+    whole = pad_to(each, tile)
+    padded = sequences * whole * (pairs / queries + (whole - each) / 2.0 + tile / 2.0)
+    blocks = sequences * heads * whole / tile
+    longest = naive_core_flops(tile * pad_to(keys / sequences, tile), 1.0, *widths)
+    return Work(flops, naive_core_flops(padded, heads, *widths), nbytes, nbytes, blocks, 0.0, longest)
 
 
 def naive_core_flops(pairs: Numeric, heads: Numeric, d_n: int, d_r: int, d_v: int) -> Numeric:
@@ -151,12 +191,8 @@ def _core(m: Machine, a: MLA, s: DecodeShape, h: Numeric) -> list[Op]:
     d_c, d_r = a.kv_lora_rank, a.qk_rope_head_dim
     # a rank that shares no heads (prefill context parallel) has all of them already
     heads, context = np.minimum(h * s.dcp, a.heads), ceil_div(s.context, s.dcp)
-    rows = pad_to(s.q_len * heads, m.tile.attention_rows)
-    padded = core_flops(s.batch, 1, pad_to(context, m.tile.kv_tokens), rows, d_c, d_r)
-    core = m.core(
-        "attention_core", "mla_decode", core_flops(s.batch, s.q_len, context, heads, d_c, d_r), padded,
-        core_bytes(s.batch, s.q_len, context, heads, d_c, d_r, kv.row_bytes(a, m.kv_dtype)),
-    )  # fmt: skip
+    work = decode_work(s.batch, s.q_len, context, heads, d_c, d_r, kv.row_bytes(a, m.kv_dtype), m.tile)
+    core = m.core("attention_core", "mla_decode", work)
     cast = m.cache_cast(s.batch * context * (d_c + d_r))
     if s.layout != "sequence_sharded":
         return [*cast, core]
@@ -180,14 +216,11 @@ def _latent_sharded_core(m: Machine, a: MLA, s: DecodeShape) -> list[Op]:
     """
     n, d_c, d_r = s.attn_tp, a.kv_lora_rank / s.attn_tp, a.qk_rope_head_dim
     share = kv.row_bytes(a, m.kv_dtype) * (d_c + d_r) / (a.kv_lora_rank + d_r)
-    rows = pad_to(s.q_len * a.heads, m.tile.attention_rows)
-    flops = 2.0 * s.tokens * s.context * a.heads * (2 * d_c + d_r)
-    padded = 2.0 * s.batch * pad_to(s.context, m.tile.kv_tokens) * rows * (2 * d_c + d_r)
-    nbytes = s.batch * s.context * share + s.tokens * a.heads * (2 * d_c + d_r) * ACTIVATION_BYTES
+    work = decode_work(s.batch, s.q_len, s.context, a.heads, d_c, d_r, share, m.tile)
     moved = s.tokens * a.heads * a.kv_lora_rank * ACTIVATION_BYTES
     return [
         m.collective("latent_query_exchange", "all_to_all", moved / n, Group(n)),
-        m.core("attention_core", "mla_decode", flops, padded, nbytes),
+        m.core("attention_core", "mla_decode", work),
         m.collective("latent_score_all_reduce", "all_reduce", s.tokens * a.heads * s.context * 4.0, Group(n)),
         m.collective("latent_output_exchange", "all_to_all", moved / n, Group(n)),
     ]
@@ -204,12 +237,11 @@ def prefill_ops(m: Machine, a: MLA, s: PrefillShape) -> list[Op]:
         ops += indexer_ops(m, a, t, s.pairs / s.cp, s.kv_tokens)
         ops += _sparse_prefill(m, a, s, t, h)
     else:
-        pairs = s.pairs / s.cp
-        flops = naive_core_flops(pairs, h, d_n, d_r, d_v)
-        nbytes = (t * h * (d_n + d_r + d_v) + s.kv_tokens * h * (d_n + d_r + d_v)) * ACTIVATION_BYTES
+        tile = m.chip.kernel("mla_prefill", "bf16").tile
+        work = prefill_work(s.sequences, t, s.pairs / s.cp, s.kv_tokens, h, (d_n, d_r, d_v), tile)
         ops += [
             m.gemm("kv_b", "attention", s.kv_tokens, a.kv_lora_rank, h * (d_n + d_v)),
-            m.core("attention_core", "mla_prefill", flops, flops, nbytes, "bf16"),
+            m.core("attention_core", "mla_prefill", work, "bf16"),
         ]
     ops += [
         m.gemm("o_proj", "attention", t, h * d_v, d),
@@ -228,7 +260,7 @@ def _sparse_prefill(m: Machine, a: MLA, s: PrefillShape, t: Numeric, h: Numeric)
     nbytes = nbytes + t * h * (2 * d_c + d_r) * ACTIVATION_BYTES
     return [
         m.per_head("absorb_q", t, h, a.qk_nope_head_dim, d_c),
-        m.core("attention_core", "mla_prefill", flops, padded, nbytes, "bf16"),
+        m.core("attention_core", "mla_prefill", Work(flops, padded, nbytes), "bf16"),
         m.per_head("absorb_o", t, h, d_c, a.v_head_dim),
     ]
 

@@ -53,7 +53,7 @@ def attention_prefill(m: Machine, name: str, c: Cells, p: Prefill) -> list[Op]:
     kept: Numeric = 0.0
     if a.kind == "mla" and a.sparse:
         kept = tokens / p.new * sparse.causal_selected_pairs(p.past, p.new, a.sparse.top_k)
-    shape = mla.PrefillShape(tokens, pairs, keys, c["tp"] // c["cp"], c["cp"], kept)
+    shape = mla.PrefillShape(tokens, pairs, keys, c["tp"] // c["cp"], c["cp"], kept, np.maximum(tokens / p.new, 1.0))
     return mla.prefill_ops(m, a, shape) if a.kind == "mla" else gqa.prefill_ops(m, a, shape)
 
 

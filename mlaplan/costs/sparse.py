@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mlaplan.costs import kv
+from mlaplan.costs.kernels import Work
 from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op
 from mlaplan.costs.roofline import Numeric, pad_to
 
@@ -49,7 +50,7 @@ def indexer_ops(m: Machine, a: MLA, tokens: Numeric, pairs: Numeric, kv_tokens: 
     return [
         m.gemm("indexer_q", "indexer", tokens, a.q_lora_rank or d, ix.heads * ix.head_dim),
         m.gemm("indexer_k", "indexer", tokens, d, ix.head_dim + ix.heads),
-        m.core("indexer_scores", "indexer", flops, flops, nbytes, "fp8"),
+        m.core("indexer_scores", "indexer", Work(flops, flops, nbytes), "fp8"),
         m.elementwise("indexer_top_k", pairs * SCORE_BYTES),
     ]
 
@@ -61,4 +62,4 @@ def sparse_core(m: Machine, a: MLA, tokens: Numeric, heads: Numeric, context: Nu
     flops = 2.0 * tokens * keys * heads * width
     padded = 2.0 * tokens * keys * pad_to(heads, m.tile.attention_rows) * width
     nbytes = tokens * keys * kv.row_bytes(a, m.kv_dtype) + tokens * heads * width * ACTIVATION_BYTES
-    return m.core("attention_core", "sparse_mla_decode", flops, padded, nbytes)
+    return m.core("attention_core", "sparse_mla_decode", Work(flops, padded, nbytes))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, PrivateAttr, WithJsonSchema, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from mlaplan.errors import Problem
 from mlaplan.specs.figure import (
     Bandwidth,
     Capacity,
     Clock,
-    Confidence,
     Contradiction,
     Cores,
     Count,
@@ -28,13 +26,11 @@ from mlaplan.specs.figure import (
     OneOf,
     Power,
     Price,
-    Quantity,
     Spec,
     Text,
     contradiction,
-    kind_of,
-    told,
 )
+from mlaplan.specs.fit import CollectiveFit, KernelFit
 
 EFFICIENCY_CLASSES = (
     "nvidia-ampere",
@@ -65,6 +61,7 @@ KernelOp = Annotated[
             "indexer",
             "elementwise",
             "lm_head",
+            "kv_cast",
         )
     ),
 ]
@@ -88,68 +85,6 @@ CollectiveOp = Annotated[
     ),
 ]
 Topology = Literal["switch", "full_mesh", "ring", "ring_chords"]
-
-MemoryFraction = Annotated[float, Quantity("memory_fraction", "fraction", 0, 0.95, open_low=True)]
-Residual = Annotated[float, Quantity("residual", "fraction", 0, 2)]
-Floor = Annotated[float, Quantity("floor", "s", 0, 1)]
-
-
-def _norm(raw: Any) -> float:
-    if raw == "hard" or raw == math.inf:
-        return math.inf
-    if isinstance(raw, bool) or not isinstance(raw, int | float) or not 1 <= raw <= 100:
-        raise told(
-            f"{kind_of(raw)} is not the exponent of a smooth maximum", "a number from 1 to 100, or 'hard'"
-        )
-    return float(raw)
-
-
-Norm = Annotated[
-    float,
-    BeforeValidator(_norm),
-    PlainSerializer(lambda norm: "hard" if math.isinf(norm) else norm, when_used="json"),
-    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 1, "maximum": 100}, {"const": "hard"}]}),
-]
-
-
-class KernelFit(Spec):
-    """Efficiency of one operator class.
-
-    t = floor + ((FLOP / (compute peak))^norm + (bytes / (memory bandwidth))^norm)^(1/norm)
-    """
-
-    compute: Fraction
-    memory: MemoryFraction
-    floor: Floor
-    norm: Norm = math.inf
-    residual: Residual
-    source: Text
-    confidence: Confidence
-    note: Text | None = None
-
-
-class CollectiveFit(Spec):
-    """One collective: t(n) = alpha(n) + V/bandwidth(n), with alpha and bandwidth listed beside `ranks`."""
-
-    ranks: Annotated[tuple[Count, ...], Field(strict=False, min_length=1)]
-    alpha: Annotated[tuple[Duration, ...], Field(min_length=1)]
-    bandwidth: Annotated[tuple[Bandwidth, ...], Field(min_length=1)]
-    residual: Residual
-    source: Text
-    confidence: Confidence
-    note: Text | None = None
-
-    @model_validator(mode="after")
-    def _is_a_table(self) -> CollectiveFit:
-        lengths = {"ranks": len(self.ranks), "alpha": len(self.alpha), "bandwidth": len(self.bandwidth)}
-        if len(set(lengths.values())) > 1:
-            counts = ", ".join(f"{name} {count}" for name, count in lengths.items())
-            raise told(
-                f"the columns differ in length: {counts}", "one alpha and one bandwidth for each rank count"
-            )
-        if list(self.ranks) != sorted(set(self.ranks)) or self.ranks[0] < 2:
-            raise told("the rank counts do not rise from 2 on", "ranks in ascending order, such as [2, 4, 8]")
-        return self
 
 
 class Link(Spec):

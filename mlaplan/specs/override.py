@@ -19,7 +19,10 @@ from mlaplan.specs import source
 from mlaplan.specs.places import Loc, dotted, field_type, figure_of, keys_at, quantity_of
 
 _FACTOR = re.compile(r"[x×*]\s*(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)")
-_FIT_KEYS = ("compute", "memory", "floor", "norm", "alpha", "bandwidth")
+_FIT_KEYS = (
+    "compute", "memory", "floor", "norm", "wave", "split", "ramp", "row", "longest", "passes", "tile", "fill", "supply",
+    "quantise", "store", "alpha", "bandwidth", "knee",
+)  # fmt: skip
 _USAGE = "path=value or path=x0.5, such as memory.bandwidth='4 TB/s'"
 
 

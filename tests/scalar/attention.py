@@ -122,10 +122,14 @@ def _latent_rows_core(out: Ledger, a: Any, s: Decode, h: int) -> None:
     t = s.batch * s.q_len
     rows, keys = tiles(s.q_len * heads, tile.attention_rows), tiles(context, tile.kv_tokens)
     out.cast(s.batch * context * (d_c + d_r))
+    io, blocks = t * heads * (2 * d_c + d_r) * WIRE, s.batch * rows / tile.attention_rows
     out.core(
         "mla_decode",
         2.0 * s.batch * rows * keys * (2 * d_c + d_r),
-        s.batch * context * cache_row(a, case.kv_dtype) + t * heads * (2 * d_c + d_r) * WIRE,
+        s.batch * context * cache_row(a, case.kv_dtype) + io,
+        io=io,
+        blocks=blocks,
+        units=blocks * keys / tile.kv_tokens,
     )
     if s.layout == "sequence_sharded":
         out.collective("all_gather", t * heads * (d_c + d_r) * WIRE, s.dcp)
@@ -139,10 +143,14 @@ def _latent_core(out: Ledger, a: Any, s: Decode) -> None:
     t = s.batch * s.q_len
     rows, keys = tiles(s.q_len * a.heads, tile.attention_rows), tiles(s.context, tile.kv_tokens)
     row = cache_row(a, case.kv_dtype) * (d_c + d_r) / (a.kv_lora_rank + d_r)
+    io, blocks = t * a.heads * (2 * d_c + d_r) * WIRE, s.batch * rows / tile.attention_rows
     out.core(
         "mla_decode",
         2.0 * s.batch * rows * keys * (2 * d_c + d_r),
-        s.batch * s.context * row + t * a.heads * (2 * d_c + d_r) * WIRE,
+        s.batch * s.context * row + io,
+        io=io,
+        blocks=blocks,
+        units=blocks * keys / tile.kv_tokens,
     )
     for _ in ("queries to dimension shards", "outputs to head shards"):
         out.collective("all_to_all", t * a.heads * d_c * WIRE, s.ranks)
@@ -159,8 +167,17 @@ def _mla_prefill(case: Case, a: Any, s: Prefill) -> Ledger:
         _selected_prefill(out, a, s, t, h)
     else:
         out.gemm("attention", s.keys, a.kv_lora_rank, h * (d_n + d_v))
-        width = h * (d_n + d_r + d_v)
-        out.core("mla_prefill", 2.0 * s.pairs / s.cp * width, (t + s.keys) * width * WIRE, "bf16")
+        width, tile = h * (d_n + d_r + d_v), case.chip.kernel("mla_prefill", "bf16").tile
+        pairs, io, more = s.pairs / s.cp, (t + s.keys) * width * WIRE, {}
+        if tile is not None:
+            # query rows in whole tiles, each over its mean keys and what the tiles at the diagonal add
+            prompts = max(s.tokens / s.new, 1.0)
+            each = t / prompts
+            whole = tiles(each, tile)
+            more["blocks"] = prompts * h * whole / tile
+            more["longest"] = 2.0 * tile * tiles(s.keys / prompts, tile) * width / h
+            pairs = prompts * whole * (pairs / t + (whole - each) / 2 + tile / 2)
+        out.core("mla_prefill", 2.0 * pairs * width, io, "bf16", io=io, **more)
     _out(out, t, h * d_v, s.ranks)
     return out
 

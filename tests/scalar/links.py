@@ -35,7 +35,10 @@ def fitted(fit: Any, op: str, size: float, n: int) -> float:
     if len(xs) > 1 and x > xs[-1]:
         slope = (fit.alpha[-1] - fit.alpha[-2]) / (xs[-1] - xs[-2])
         alpha += max(slope, 0.0) * (x - xs[-1])
-    return alpha + volume(op, size, n) / between(x, xs, list(fit.bandwidth))
+    moved = volume(op, size, n)
+    if fit.knee:
+        moved += math.sqrt(moved * between(x, xs, list(fit.knee)))
+    return alpha + moved / between(x, xs, list(fit.bandwidth))
 
 
 def efficiency(link: Any) -> float:

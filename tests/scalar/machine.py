@@ -92,19 +92,50 @@ class Ledger:
     def __init__(self, case: Case) -> None:
         self.case, self.chip_s, self.link_s = case, 0.0, 0.0
 
-    def kernel(self, op: str, fit_name: str, peak: float, flops: float, nbytes: float) -> None:
-        """t0 + smooth maximum of FLOP / (b peak) and bytes / (a BW)."""
-        fit = self.case.chip.kernel(op, fit_name)
+    def kernel(
+        self, op: str, fit_name: str, peak: float, flops: float, nbytes: float, *, io: float = 0.0,
+        blocks: float = 0.0, units: float = 0.0, longest: float = 0.0, rows: float = 0.0,
+    ) -> None:  # fmt: skip
+        """t0 + smooth maximum of FLOP / (b peak) and bytes / (a BW), and the steps that do not overlap.
+
+        io: bytes of queries and outputs. blocks, units: thread blocks and their tiles. longest: FLOP of the longest
+        thread block. rows: token copies of experts.
+        """
+        fit, cores = self.case.chip.kernel(op, fit_name), float(self.case.chip.cores)
         compute_s = flops / (fit.compute * peak)
-        memory_s = nbytes / (fit.memory * float(self.case.chip.memory.bandwidth))
+        if fit.longest:
+            compute_s = smooth_max(compute_s, fit.longest * longest / (fit.compute * peak / cores), fit.norm)
+        memory_s = (nbytes + fit.passes * io) / (fit.memory * float(self.case.chip.memory.bandwidth))
         self.chip_s += fit.floor + smooth_max(compute_s, memory_s, fit.norm)
+        self.chip_s += fit.wave * max(blocks - cores, 0.0) / cores
+        if units > 2 * blocks:
+            self.chip_s += fit.split * max(cores - blocks, 0.0) / cores
+        if units > cores:
+            self.chip_s += fit.ramp * min(math.log2(units / cores), 4.0)
+        self.chip_s += fit.row * rows
 
     def gemm(self, part: str, m: float, k: float, n: float) -> None:
         """[m, k] x [k, n]: 2 m k n FLOP with m in whole tiles; weights once, 16-bit activations in and out."""
-        rows = tiles(m, self.case.chip.padding.gemm_rows)
-        name, peak = products(self.case, part)
-        nbytes = k * n * part_width(self.case, part) + (m * k + m * n) * WIRE
-        self.kernel("gemm", name, peak, 2.0 * rows * k * n, nbytes)
+        chip, (name, peak), width = self.case.chip, products(self.case, part), part_width(self.case, part)
+        fit, bandwidth = chip.kernel("gemm", name), float(chip.memory.bandwidth)
+        if fit.tile is None:
+            compute_s = 2.0 * tiles(m, chip.padding.gemm_rows) * k * n / (fit.compute * peak)
+        else:
+            compute_s = min(self.tiled(fit, h, m, k, n, peak, width) for h in (fit.tile / 2, fit.tile))
+        memory_s = (k * n * width + (m * k + m * n) * WIRE) / (fit.memory * bandwidth)
+        # reading 16 bit and writing 8 to quantise the input, 16 bit more to store the output
+        self.chip_s += (fit.quantise * m * k * 3 + fit.store * m * n * 2) / bandwidth
+        self.chip_s += fit.floor + smooth_max(compute_s, memory_s, fit.norm)
+
+    def tiled(self, fit: Any, height: float, m: float, k: float, n: float, peak: float, width: float) -> float:
+        """Waves of tiles over the cores, each multiplied at the core's rate and fed at its part of the supply."""
+        cores = float(self.case.chip.cores)
+        blocks = tiles(m / height, 1) * tiles(n / fit.tile, 1)
+        waves = blocks / cores
+        waves = (1.0 - fit.fill) * waves + fit.fill * math.ceil(waves - 1e-9)
+        multiply_s = 2.0 * height * fit.tile * k / (fit.compute * peak / cores)
+        feed_s = 0.0 if fit.supply is None else (height + fit.tile) * k * width / (fit.supply / cores)
+        return waves * (multiply_s + feed_s)
 
     def per_head(self, heads: int, m: float, k: int, n: int) -> None:
         """`heads` products [m, k] x [k, n], all in 16 bit."""
@@ -113,14 +144,14 @@ class Ledger:
         nbytes = heads * (k * n + m * k + m * n) * WIRE
         self.kernel("bmm", wide, float(self.case.chip.peak[wide]), 2.0 * heads * rows * k * n, nbytes)
 
-    def core(self, op: str, flops: float, nbytes: float, dtype: str | None = None) -> None:
+    def core(self, op: str, flops: float, nbytes: float, dtype: str | None = None, **more: float) -> None:
         """An attention core in `dtype`; if not given in the cache's, or in 16 bit where the engine widens it."""
         if dtype is None:
             native = self.case.engine.core_mode(self.case.kv_dtype).compute == "native"
             dtype = self.case.kv_dtype if native else "bf16"
         peak = self.case.chip.peak
         fast = dtype in ("fp8", "int8") and dtype in peak
-        self.kernel(op, dtype, float(peak[dtype if fast else sixteen_bit(self.case.chip)]), flops, nbytes)
+        self.kernel(op, dtype, float(peak[dtype if fast else sixteen_bit(self.case.chip)]), flops, nbytes, **more)
 
     def move(self, nbytes: float) -> None:
         """A kernel that only moves memory."""
@@ -130,7 +161,11 @@ class Ledger:
     def cast(self, elements: float) -> None:
         """Widening of the whole cache before the core, where the engine does that."""
         mode = self.case.engine.core_mode(self.case.kv_dtype)
-        if mode.compute == "cast_pool":
+        if mode.compute != "cast_pool":
+            return
+        if self.case.kv_dtype in self.case.chip.efficiency.get("kv_cast", {}):
+            self.kernel("kv_cast", self.case.kv_dtype, 1.0, 0.0, elements * mode.cast_bytes)
+        else:
             self.chip_s += elements * mode.cast_bytes / (mode.cast_share * float(self.case.chip.memory.bandwidth))
 
     def collective(self, op: str, size: float, ranks: int, stride: int = 1) -> None:
