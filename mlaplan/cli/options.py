@@ -11,12 +11,7 @@ ModelName = Annotated[str, typer.Argument(help="a model by name, a YAML file or 
 ChipName = Annotated[str, typer.Argument(help="a chip by name or a YAML file", metavar="CHIP")]
 
 
-class Layout(StrEnum):
-    """How the tensor-parallel ranks of a group hold the cache."""
-
-    replicated = "replicated"
-    latent_sharded = "latent-sharded"
-    sequence_sharded = "sequence-sharded"
+LAYOUTS = ("replicated", "latent-sharded", "sequence-sharded")
 
 
 class KvDtype(StrEnum):
@@ -40,6 +35,14 @@ class WeightDtype(StrEnum):
     fp4 = "fp4"
 
 
+def _layout(text: str) -> str:
+    """A KV layout by either spelling of its words: latent-sharded, latent_sharded."""
+    word = text.strip().replace("_", "-")
+    if word not in LAYOUTS:
+        raise typer.BadParameter(f"'{text}' is not one of {', '.join(LAYOUTS)}")
+    return word.replace("-", "_")
+
+
 def _count(flag: str, text: str) -> Any:
     return typer.Option(flag, min=1, metavar="N", help=text)
 
@@ -58,7 +61,10 @@ Replicas = Annotated[int | None, _count("--replicas", "Copies of the whole model
 
 # ---- precision, cache, scheduler ----
 
-KvLayout = Annotated[Layout | None, typer.Option("--kv-layout", help="How a TP group holds the cache.")]
+KvLayout = Annotated[
+    str | None,
+    typer.Option("--kv-layout", parser=_layout, metavar="|".join(LAYOUTS), help="How a TP group holds the cache."),
+]
 KvType = Annotated[KvDtype | None, typer.Option("--kv-dtype", help="Dtype of the KV cache.")]
 WeightType = Annotated[WeightDtype | None, typer.Option("--weight-dtype", help="Dtype of the quantised weights.")]
 BlockSize = Annotated[int | None, _count("--block-size", "Tokens in a block of the KV cache.")]

@@ -19,9 +19,9 @@ def given(**flags: Any) -> dict[str, Any]:
     from mlaplan.cli import questions
 
     found = {name: value for name, value in flags.items() if value is not None}
-    for name in ("kv_layout", "kv_dtype", "weight_dtype"):
+    for name in ("kv_dtype", "weight_dtype"):
         if name in found:
-            found[name] = found[name].value.replace("-", "_")
+            found[name] = found[name].value
     if "prefill_chunk" in found:
         found["prefill_chunk"] = questions.tokens("--prefill-chunk", found["prefill_chunk"])
         if found["prefill_chunk"] < 1:

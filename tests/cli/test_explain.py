@@ -91,7 +91,7 @@ def test_decode_context_parallelism_shards_the_sequence(run: Run) -> None:
     one = explained(run, *flags, "--dcp", "4")
     assert one["strategy"]["kv_layout"] == "sequence_sharded"
     assert one["memory"]["kv_bytes_per_token"] == 70272 / 4
-    result = run("explain", *flags, "--kv-layout", "sequence-sharded", "--format", "json")
+    result = run("explain", *flags, "--kv-layout", "sequence_sharded", "--format", "json")
     assert json.loads(result.out)["strategy"]["dcp"] == 8 and "--dcp 8" in result.err
 
 
@@ -227,6 +227,7 @@ def test_illegal_degrees_are_priced_and_told(run: Run) -> None:
         ("--tp 8 --cp 3 --prefill 64", "--cp 3 divides the ranks of --tp 8"),
         ("--tp 8 --dcp 2 --kv-layout replicated --prefill 64", "--kv-layout replicated goes with --dcp 1"),
         ("--tp 8 --dcp 1 --kv-layout sequence-sharded --prefill 64", "goes with --dcp above 1"),
+        ("--prefill 64 --kv-layout sharded", "'sharded' is not one of replicated, latent-sharded, sequence-sharded"),
         ("--prefill 64 --engine vlm", "unknown engine 'vlm'; did you mean 'vllm'?"),
         ("--prefill 64 --engine vllm@1.0", "unknown version '1.0' of vllm"),
         ("--prefill 64 --price 3GB", "--price: '3GB' is a size in bytes"),
