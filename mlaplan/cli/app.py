@@ -8,6 +8,7 @@ import typer
 
 from mlaplan import __version__
 from mlaplan.cli.check import check
+from mlaplan.cli.chunks import chunks
 from mlaplan.cli.explain import explain
 from mlaplan.cli.list_ import list_
 from mlaplan.cli.new import new
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 app.command("recommend")(recommend)
 app.command("explain")(explain)
+app.command("chunks")(chunks)
 app.command("list")(list_)
 app.command("show")(show)
 app.command("check")(check)

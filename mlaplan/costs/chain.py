@@ -11,12 +11,7 @@ For equal items and one span of d slots over the whole chain the last item ends,
     T = L + max( (n-1) m,  K L + (n-1-K d) m ),    L = sum t + sum wait,  m = max t,  K = floor((n-1)/d)
 
 which for two resources a, b without latency and d >= 2 is a + b + (n-1) max(a, b): the path of n-1 steps through
-the slowest resource, or through freed slots. Where the last resource, b seconds an item, is busy with something
-else for the first `lead` seconds, T is the later of that and
-
-    lead + max( n b,  b + k L + (n-1-k d) m  for k = 1 and k = K >= 1 )
-
-Source: max-plus algebra, Baccelli et al., Synchronization and
+the slowest resource, or through freed slots. Source: max-plus algebra, Baccelli et al., Synchronization and
 Linearity, ch. 2.
 """
 
@@ -44,9 +39,7 @@ def two_stage_s(a: Numeric, b: Numeric, n: Numeric) -> Numeric:
     return a + b + (n - 1) * np.maximum(a, b)
 
 
-def equal_items_s(
-    times: Sequence[Numeric], wait_s: Numeric, n: Numeric, slots: Numeric, lead_s: Numeric = 0.0
-) -> Numeric:
+def equal_items_s(times: Sequence[Numeric], wait_s: Numeric, n: Numeric, slots: Numeric) -> Numeric:
     """End of the last of n equal items; scalars or arrays of one shape. [s]"""
     whole: Numeric = wait_s
     slowest: Numeric = 0.0
@@ -54,12 +47,7 @@ def equal_items_s(
         whole = whole + one
         slowest = np.maximum(slowest, one)
     turns = (n - 1) // slots
-    total = whole + np.maximum((n - 1) * slowest, turns * whole + (n - 1 - turns * slots) * slowest)
-    last = times[-1]
-    after: Numeric = n * last
-    for k in (np.minimum(turns, 1), turns):
-        after = np.maximum(after, last + np.where(k > 0, k * whole + (n - 1 - k * slots) * slowest, 0.0))
-    return np.maximum(total, lead_s + after)
+    return whole + np.maximum((n - 1) * slowest, turns * whole + (n - 1 - turns * slots) * slowest)
 
 
 def cycle_s(times: Sequence[Numeric], wait_s: Numeric, slots: Numeric) -> Numeric:

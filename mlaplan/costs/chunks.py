@@ -61,12 +61,16 @@ class GatherPlan:
         return min(self.modes, key=lambda m: m.step_s)
 
 
+def on_chip_bytes(chip: Chip) -> int:
+    """All memory that tiles are meant to stay in, over all cores. [B]"""
+    cores = round(float(chip.cores))
+    home = sram.home_levels(chip)
+    return sum(int(float(level.capacity)) * (cores if level.scope == "core" else 1) for level in home)
+
+
 def query_chunk(chip: Chip, a: MLA, heads: int, batch: int, q_len: int) -> sram.ChunkFit:
     """The largest query chunk whose Q/O tile stays within the guard of the on-chip memory, no more than q_len."""
-    home = sram.home_levels(chip)
-    cores = round(float(chip.cores))
-    total = sum(int(float(level.capacity)) * (cores if level.scope == "core" else 1) for level in home)
-    return sram.largest_chunk(batch, heads, a.v_head_dim, total, q_len=q_len)
+    return sram.largest_chunk(batch, heads, a.v_head_dim, on_chip_bytes(chip), q_len=q_len)
 
 
 def gather_plan(

@@ -206,24 +206,26 @@ def slice_count(w: Work, slice_bytes: Numeric) -> Numeric:
     return np.maximum(np.ceil(w.received_bytes / slice_bytes), 1.0)
 
 
+def slice_tokens(w: Work, slice_bytes: Numeric) -> Numeric:
+    """Tokens of one task: those of a slice, and as large a share of what the rank holds itself."""
+    return np.ceil(w.tokens / slice_count(w, slice_bytes))
+
+
 def fused_s(w: Work, r: Rates, slice_bytes: Numeric, depth: Numeric) -> Numeric:
-    """Slices as they come, the closed form of `slices`; the rank's own part is worked on while the first arrive. [s]"""
+    """Slices as they come, the closed form of `slices`; each task takes a share of the rank's own part along. [s]"""
     n = slice_count(w, slice_bytes)
-    tokens = np.ceil(w.received_bytes / w.row_bytes / n)
-    task = r.switch_s + compute_s(w, r, tokens) + rescale_s(w, r)
-    own = w.chunks * compute_s(w, r, w.tokens * (1.0 - w.missing))
+    task = r.switch_s + compute_s(w, r, slice_tokens(w, slice_bytes)) + rescale_s(w, r)
     times = (r.descriptor_s, w.received_bytes / n / r.link_bytes_per_s, w.chunks * task)
-    return r.kernel_s + chain.equal_items_s(times, r.latency_s, n, depth, own)
+    return r.kernel_s + chain.equal_items_s(times, r.latency_s, n, depth)
 
 
 def pipeline(w: Work, r: Rates, slice_bytes: float, depth: int) -> Pipeline:
     """The same as a pipeline for the timeline; `kernel_s` is its finish."""
     n = int(slice_count(w, slice_bytes))
-    tokens = float(np.ceil(w.received_bytes / w.row_bytes / n))
     return Pipeline(
-        n, depth, float(w.received_bytes / n / r.link_bytes_per_s), float(compute_s(w, r, tokens)), r.latency_s,
-        r.descriptor_s, r.switch_s, float(rescale_s(w, r)), finish_s=r.kernel_s, tasks=int(w.chunks),
-        lead_s=float(w.chunks * compute_s(w, r, w.tokens * (1.0 - w.missing))),
+        n, depth, float(w.received_bytes / n / r.link_bytes_per_s),
+        float(compute_s(w, r, slice_tokens(w, slice_bytes))), r.latency_s, r.descriptor_s, r.switch_s,
+        float(rescale_s(w, r)), finish_s=r.kernel_s, tasks=int(w.chunks),
     )  # fmt: skip
 
 

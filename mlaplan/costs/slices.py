@@ -20,15 +20,12 @@ import numpy as np
 
 from mlaplan.costs import chain
 
-OWN = -1  # the number of the work on what is already there
-
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """A step's slices and what each costs. All times in seconds.
 
-    transfer_s: of one slice on the link; compute_s, rescale_s, switch_s: of one task; tasks: query chunks;
-    lead_s: work on what is already on the chip, done first.
+    transfer_s: of one slice on the link; compute_s, rescale_s, switch_s: of one task; tasks: query chunks.
     """
 
     slices: int
@@ -43,7 +40,6 @@ class Pipeline:
     finish_s: float = 0.0
     tasks: int = 1
     workers: int = 1
-    lead_s: float = 0.0
 
     @property
     def task_s(self) -> float:
@@ -52,7 +48,7 @@ class Pipeline:
     @property
     def compute_busy_s(self) -> float:
         """Useful work of all tasks, without switches and rescaling."""
-        return self.lead_s + self.slices * self.tasks * self.compute_s / self.workers
+        return self.slices * self.tasks * self.compute_s / self.workers
 
 
 class Bar(NamedTuple):
@@ -89,7 +85,7 @@ class Timeline(NamedTuple):
 def closed_form_s(p: Pipeline) -> float:
     """The step without jitter and with one worker. [s]"""
     times = (p.descriptor_s, p.transfer_s, p.tasks * p.task_s)
-    total = chain.equal_items_s(times, p.latency_s, p.slices, p.depth, p.lead_s)
+    total = chain.equal_items_s(times, p.latency_s, p.slices, p.depth)
     return float(total) + p.merge_s + p.finish_s
 
 
@@ -116,9 +112,7 @@ def timeline(p: Pipeline, extra_s: Sequence[float] | None = None, late_s: Sequen
     arrivals: list[tuple[float, int]] = []  # slices under way, by arrival
     free_at: list[float] = [0.0] * p.depth  # times at which buffers become free
     heapq.heapify(free_at)
-    workers = [p.lead_s] * p.workers
-    if p.lead_s:
-        bars.append(Bar("compute", OWN, 0.0, p.lead_s))
+    workers = [0.0] * p.workers
     dma = link = 0.0
     issued = 0
     done: dict[int, float] = {}

@@ -1,0 +1,163 @@
+"""The timeline of a gather in slices, the two-buffer pipeline of one chip, the sweep, and where slices pay."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlaplan.costs import chain, chunks, overlap, slices
+from mlaplan.report.chunks_text import kib
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from mlaplan.costs.chunks import GatherPlan
+    from mlaplan.costs.study import Study
+    from mlaplan.specs.chip import Chip
+    from mlaplan.specs.model import Model
+
+SHOWN = 12  # slices, and rounds, that a timeline shows
+ROWS = ("dma", "link", "compute")
+TITLES = {"dma": "DMA", "link": "link", "compute": "compute"}
+COLORS = ("#4477aa", "#66ccee")  # slices take turns
+IDLE = "#ee6677"
+DEPTHS = (1, 2, 4, 8, 16)
+US = 1e6
+
+
+def draw(model: Model, chip: Chip, s: Study, path: str) -> None:
+    """Write the figure to `path`; the suffix decides the file type."""
+    from matplotlib.figure import Figure
+
+    from mlaplan.errors import MlaplanError
+
+    plan = s.plan
+    figure = Figure(figsize=(11, 7.5 if plan else 3.2), layout="constrained")
+    a = s.asked
+    figure.suptitle(f"{model.title} on {a.devices} {chip.name}, {a.batch} sequences of {a.context:,} tokens, one layer")
+    if plan is None:
+        buffers(figure.subplots(), chip, s)
+    else:
+        grid = figure.subplot_mosaic([["time", "time"], ["own", "own"], ["sweep", "border"]], height_ratios=[1, 1, 1.7])
+        timeline(grid["time"], plan)
+        buffers(grid["own"], chip, s)
+        sweep(grid["sweep"], plan)
+        border(grid["border"], plan)
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as problem:
+        raise MlaplanError(f"{path}: cannot be drawn: {problem}") from None
+
+
+def timeline(axes: Axes, p: GatherPlan) -> None:
+    """The first slices on DMA, link and compute; idle compute in red."""
+    one = overlap.pipeline(p.work, p.rates, p.picked.slice_bytes, p.picked.depth)
+    t = slices.timeline(one)
+    slot = max(one.transfer_s, one.tasks * one.task_s, one.descriptor_s)
+    until = min(t.total_s, one.latency_s + (SHOWN + 1) * slot)
+    for row, name in enumerate(ROWS):
+        for b in (b for b in t.bars if b.resource == name and b.start_s < until):
+            _bar(axes, row, b.start_s, min(b.end_s, until), COLORS[b.slice % 2])
+    for bubble in (b for b in t.bubbles if b.start_s < until):
+        _bar(axes, 2, bubble.start_s, min(bubble.end_s, until), IDLE)
+    _rows(axes, [TITLES[name] for name in ROWS])
+    axes.set_xlim(0, until * US)
+    axes.set_title(
+        f"gathered in slices of {kib(p.picked.slice_bytes)}, {p.picked.depth} deep, {p.work.form}: the first "
+        f"{until * US:.1f} of {t.total_s * US:.0f} us (red: idle)",
+        fontsize=9, loc="left",
+    )  # fmt: skip
+    axes.set_xlabel("us", fontsize=8)
+
+
+def _bar(axes: Axes, row: int, start: float, end: float, color: str) -> None:
+    axes.barh(row, (end - start) * US, left=start * US, height=0.7, color=color, edgecolor="white", linewidth=0.4)
+
+
+def _rows(axes: Axes, names: list[str]) -> None:
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.tick_params(labelsize=8)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def buffers(axes: Axes, chip: Chip, s: Study) -> None:
+    """Pages from device memory into L2, from L2 into the core, compute: two buffers between each."""
+    b = s.buffered
+    times = np.tile([b.gather_s, b.copy_s, b.compute_s], (b.items, 1))
+    found = chain.schedule(times, (0.0, 0.0), [chain.Span(0, 1, 2), chain.Span(1, 2, 2)])
+    count = min(b.items, SHOWN)
+    for i in range(count):
+        for row in range(3):
+            _bar(axes, row, found.start[i, row], found.end[i, row], COLORS[i % 2])
+    engines = set(chip.dma.engines) if chip.dma is not None else set()
+    named = engines >= {"SDMA", "GDMA"}
+    _rows(axes, ["SDMA: DDR to L2", "GDMA: L2 to core", "compute"] if named else ["to L2", "to core", "compute"])
+    axes.set_xlim(0, float(found.end[count - 1, 2]) * US)
+    axes.set_title(
+        f"own memory, whole sequences to each core, two buffers: the first {count} of {b.items} rounds; "
+        f"{b.overlapped_s * US:.0f} instead of {b.serial_s * US:.0f} us ({b.saving:.0%} less)",
+        fontsize=9, loc="left",
+    )  # fmt: skip
+    axes.set_xlabel("us", fontsize=8)
+
+
+def sweep(axes: Axes, p: GatherPlan) -> None:
+    """Step over slice, one line per depth; the pick as a ring, spilled points hollow."""
+    for i, depth in enumerate(DEPTHS):
+        line = [c for c in p.sweep if c.depth == depth]
+        shade = str(0.75 - 0.75 * i / (len(DEPTHS) - 1))
+        axes.plot([c.slice_bytes for c in line], [c.step_s * US for c in line], color=shade, lw=1.2, label=str(depth))
+        for c in line:
+            face = "white" if c.spill_s > 0 else shade
+            axes.plot(c.slice_bytes, c.step_s * US, marker="o", ms=4, color=shade, markerfacecolor=face)
+    best = min(c.step_s for c in p.sweep)
+    axes.axhspan(best * US, best * US * (1 + overlap.PLATEAU), color=COLORS[1], alpha=0.5, lw=0)
+    axes.plot(p.picked.slice_bytes, p.picked.step_s * US, "o", ms=11, mfc="none", mec=IDLE, mew=2)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    sizes = sorted({c.slice_bytes for c in p.sweep})[::2]
+    axes.set_xticks(sizes, [kib(size) for size in sizes])
+    axes.minorticks_off()
+    _plain_log(axes, [c.step_s * US for c in p.sweep])
+    axes.set_xlabel("slice", fontsize=8)
+    axes.set_ylabel("step, us", fontsize=8)
+    axes.legend(title="depth", fontsize=7, title_fontsize=7)
+    axes.tick_params(labelsize=8)
+    axes.set_title("step over slice and depth (band: within 2 %, ring: picked, hollow: spills)", fontsize=9, loc="left")
+
+
+def _plain_log(axes: Axes, values: list[float]) -> None:
+    """Ticks 1, 2, 5 times a power of ten within the data, as plain numbers."""
+    low, high = min(values), max(values)
+    ticks = [m * 10.0**k for k in range(-3, 9) for m in (1, 2, 5) if low * 0.8 <= m * 10.0**k <= high * 1.2]
+    axes.set_yticks(ticks, [f"{tick:,g}" for tick in ticks])
+
+
+def border(axes: Axes, p: GatherPlan) -> None:
+    """Share saved by slices against one gather, over batch and context; the line is where it begins."""
+    grid = overlap.engagement(p.work, p.rates, chunks.BATCHES, chunks.CONTEXTS, p.picked.depth)
+    share = np.asarray(grid.share) * 100
+    limit = max(float(np.abs(share).max()), 1.0)
+    mesh: Any = axes.pcolormesh(
+        np.arange(len(grid.contexts) + 1), np.arange(len(grid.batches) + 1), share, cmap="RdBu", vmin=-limit, vmax=limit
+    )
+    for i, row in enumerate(share):
+        for j, value in enumerate(row):
+            color = "white" if abs(value) > 0.6 * limit else "black"
+            axes.text(j + 0.5, i + 0.5, f"{value:.0f}", ha="center", va="center", fontsize=6, color=color)
+            below = share[i, j - 1] > 0 if j else value > 0
+            if (value > 0) != below:
+                axes.plot([j, j], [i, i + 1], color="black", lw=2)
+            if i and (value > 0) != (share[i - 1, j] > 0):
+                axes.plot([j, j + 1], [i, i], color="black", lw=2)
+    names = [f"{c // 1024}k" if c >= 1024 else str(c) for c in grid.contexts]
+    axes.set_xticks(np.arange(len(names)) + 0.5, names)
+    axes.set_yticks(np.arange(len(grid.batches)) + 0.5, [str(b) for b in grid.batches])
+    axes.tick_params(labelsize=8)
+    axes.set_xlabel("context", fontsize=8)
+    axes.set_ylabel("batch", fontsize=8)
+    axes.figure.colorbar(mesh, ax=axes, label="% saved").ax.tick_params(labelsize=7)
+    axes.set_title("saved by slices against one gather, %", fontsize=9, loc="left")
