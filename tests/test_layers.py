@@ -18,7 +18,7 @@ PACKAGE = Path(mlaplan.__file__).parent
 
 LAYERS = (
     "errors", "units", "specs", "workload", "strategy", "costs", "serving", "space", "engines", "rules",
-    "ranking", "explain", "families", "search", "plan", "kernel", "validation", "check", "report", "cli",
+    "ranking", "explain", "families", "search", "plan", "kernel", "validation", "calibration", "check", "report", "cli",
     "__main__",
 )  # fmt: skip
 
