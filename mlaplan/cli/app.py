@@ -14,6 +14,7 @@ from mlaplan.cli.list_ import list_
 from mlaplan.cli.new import new
 from mlaplan.cli.recommend import recommend
 from mlaplan.cli.show import show
+from mlaplan.cli.validate import validate
 
 app = typer.Typer(
     name="mlaplan",
@@ -29,6 +30,7 @@ app.command("explain")(explain)
 app.command("chunks")(chunks)
 app.command("list")(list_)
 app.command("show")(show)
+app.command("validate")(validate)
 app.command("check")(check)
 app.command("new")(new)
 

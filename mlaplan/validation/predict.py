@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from mlaplan.costs.engine import Interval
 from mlaplan.validation.schema import Given, Load, Placement
+from mlaplan.validation.terms import by_time, doubts_of
 
 if TYPE_CHECKING:
-    from mlaplan.costs.machine import Op
     from mlaplan.validation.points import Point
 
 WHERE = {
@@ -34,10 +34,7 @@ class Prediction:
     value: Interval
     terms: dict[str, float] = field(default_factory=dict)  # seconds by operator, largest first
     flags: tuple[str, ...] = ()  # what the model holds against the point
-
-    @property
-    def largest(self) -> str:
-        return next(iter(self.terms), "")
+    doubts: dict[str, float] = field(default_factory=dict)  # half-widths of the terms' own bands, seconds
 
 
 def corners(point: Point) -> Iterator[Point]:
@@ -66,9 +63,10 @@ def predict(point: Point) -> Prediction | None:
     middle = math.sqrt(low * high)
     nearest = min(found, key=lambda p: abs(math.log(p.value.value / middle)))
     flags = tuple(dict.fromkeys(flag for p in found for flag in p.flags))
-    return Prediction(
-        Interval(middle, min(v.low for v in values), max(v.high for v in values)), nearest.terms, flags
-    )  # fmt: skip
+    if not all("does_not_fit" in p.flags for p in found):
+        flags = tuple(flag for flag in flags if flag != "does_not_fit")
+    whole = Interval(middle, min(v.low for v in values), max(v.high for v in values))
+    return Prediction(whole, nearest.terms, flags, nearest.doubts)
 
 
 def _at(point: Point) -> Prediction:
@@ -96,7 +94,7 @@ def _cached(_key: str, holder: _Holder) -> Prediction:
         from mlaplan.validation.operators import operator_value
 
         value, ops = operator_value(point)
-        return Prediction(value, by_time(ops))
+        return Prediction(value, by_time(ops), (), doubts_of(ops))
     if point.measure == "served":
         from mlaplan.validation.served import served_value
 
@@ -104,15 +102,3 @@ def _cached(_key: str, holder: _Holder) -> Prediction:
     from mlaplan.validation.steps import step_value
 
     return Prediction(*step_value(point))
-
-
-def by_time(ops: list[Op], per: float = 1.0) -> dict[str, float]:
-    """Seconds by operator, largest first."""
-    out: dict[str, float] = {}
-    for op in ops:
-        out[op.name] = out.get(op.name, 0.0) + float(op.time_s) * per
-    return dict(sorted(out.items(), key=lambda item: -item[1]))
-
-
-def interval_data(value: Interval) -> dict[str, Any]:
-    return {"value": value.value, "low": value.low, "high": value.high}

@@ -11,6 +11,7 @@ from mlaplan.explain import acceptance, explain
 from mlaplan.serving import client as clients
 from mlaplan.serving.step_tables import StepTables, tables
 from mlaplan.validation.setting import asked
+from mlaplan.validation.terms import by_time, doubts_of
 
 if TYPE_CHECKING:
     from mlaplan.explain import Explanation
@@ -32,17 +33,33 @@ class Served(NamedTuple):
     kv_edge: bool  # requests wait for room in the cache
 
 
-def served_value(point: Point) -> tuple[Interval, dict[str, float], tuple[str, ...]]:
-    """The predicted value of a served point in its metric, seconds of its parts, flags."""
-    q, st, s = asked(point)
-    w = point.workload
-    found = serve(
-        q, st, lag=float(s.profile.scheduler.lag_steps), tokens=point.given.get("tokens_per_step"),
-        requests=w.get("requests"), shortest=w.get("shortest", clients.SHORTEST),
-    )  # fmt: skip
+def served_value(point: Point) -> tuple[Interval, dict[str, float], tuple[str, ...], dict[str, float]]:
+    """The predicted value of a served point in its metric, seconds of its parts, flags, doubts of its parts."""
+    found = _run(point)
     value = metric_value(found, point.metric)
-    terms = _terms(found, point.metric)
-    return spread(value, found.spreads[kind_of(point.metric)]), terms, ("kv_edge",) if found.kv_edge else ()
+    flags = ("kv_edge",) if found.kv_edge else ()
+    if found.parts.memory.kv_tokens <= 0:
+        flags = ("does_not_fit",)
+    phase = found.parts.prefill if point.metric == "ttft" else found.parts.decode
+    assert phase is not None
+    band_of_it = spread(value, found.spreads[kind_of(point.metric)])
+    return band_of_it, _terms(found, point.metric), flags, doubts_of(phase.ops)
+
+
+_RUNS: dict[str, Served] = {}
+
+
+def _run(point: Point) -> Served:
+    """The client's run for a point; the metrics of one run share it."""
+    key = repr((point.chip, point.model, point.engine, point.weights, point.strategy, point.workload, point.given))
+    if key not in _RUNS:
+        q, st, s = asked(point)
+        w = point.workload
+        _RUNS[key] = serve(
+            q, st, lag=float(s.profile.scheduler.lag_steps), tokens=point.given.get("tokens_per_step"),
+            requests=w.get("requests"), shortest=w.get("shortest", clients.SHORTEST),
+        )  # fmt: skip
+    return _RUNS[key]
 
 
 def serve(
@@ -178,8 +195,6 @@ def _imbalance_ends(q: Question, st: Strategy, parts: Explanation) -> tuple[floa
 
 def _terms(found: Served, metric: str) -> dict[str, float]:
     """Seconds of the parts behind a metric: operators of a decode round, the prefills between rounds."""
-    from mlaplan.validation.predict import by_time
-
     r, parts = found.result, found.parts
     assert parts.decode is not None and parts.prefill is not None
     if metric == "ttft":

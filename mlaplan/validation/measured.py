@@ -1,0 +1,214 @@
+"""A plan against the benchmark that ran it: measured beside predicted, with the band and what may explain a gap.
+
+The plan file carries specs, engine and strategy as they were; the prediction is made again for the load that the
+benchmark really had (its mean lengths, requests and concurrency), by the same client model as for published rows.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from mlaplan.costs.engine import Interval
+from mlaplan.engines.profile import Profile
+from mlaplan.errors import MlaplanError
+from mlaplan.explain import explain
+from mlaplan.plan import question
+from mlaplan.specs.chip import Chip
+from mlaplan.specs.model import Model
+from mlaplan.strategy import Strategy
+from mlaplan.validation import bench_files, served
+from mlaplan.validation.terms import doubts_of
+from mlaplan.workload import Overrides, Workload
+
+if TYPE_CHECKING:
+    from mlaplan.costs.machine import Op
+    from mlaplan.explain import Explanation
+    from mlaplan.rules.rule import Question
+    from mlaplan.validation.bench_files import BenchResult
+
+SCHEMA = "mlaplan.plan/1"
+METRICS = ("ttft", "tpot", "output_tok_s", "total_tok_s")
+M = TypeVar("M", bound=BaseModel)
+FAR_LENGTH = 0.05  # a mean length this far from the plan's is worth saying
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One metric: measured, predicted with its band, and the terms that could explain the gap."""
+
+    metric: str
+    measured: float
+    predicted: Interval
+    could_explain: tuple[str, ...]
+
+    @property
+    def error(self) -> float:
+        return self.predicted.value / self.measured - 1.0
+
+    @property
+    def inside(self) -> bool:
+        return self.predicted.low <= self.measured <= self.predicted.high
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRun:
+    """A benchmark beside the plan it ran."""
+
+    bench: BenchResult
+    strategy: Strategy
+    subject: str
+    rows: list[Compared]
+    notes: list[str]
+
+
+def compare(bench_file: str, plan_file: str) -> OwnRun:
+    """Reads both files and predicts the benchmark's load with the plan's strategy."""
+    bench = bench_files.read(bench_file)
+    q, st, tokens = read_plan(plan_file)
+    notes = _load_notes(q, st, bench)
+    isl, osl = max(round(bench.mean_isl), 1), max(round(bench.mean_osl), 1)
+    prefix = min(round(q.workload.prefix_tokens * isl / q.workload.isl), isl - 1)
+    if bench.concurrency is None and bench.rate is not None:
+        return _open_loop(q, st, tokens, bench, Workload(isl, osl, rate=bench.rate, prefix_tokens=prefix), notes)
+    concurrency = bench.concurrency or bench.requests  # without a limit all are sent at once
+    shortest = bench.shortest if bench.shortest is not None else 1.0
+    nominal = 2.0 / (1.0 + shortest)
+    work = Workload(
+        max(round(isl * nominal), 1), max(round(osl * nominal), 1), concurrency=concurrency, prefix_tokens=prefix
+    )
+    lag = float(q.profile.scheduler.lag_steps)
+    found = served.serve(
+        replace(q, workload=work), st, lag=lag, tokens=tokens, requests=bench.requests, shortest=shortest
+    )
+    if found.kv_edge:
+        notes.append("the cache does not hold all requests at once: TTFT is mostly waiting, and sensitive to memory")
+    chips = st.devices
+    values = {
+        "ttft": found.result.ttft_s,
+        "tpot": found.result.tpot_s,
+        "output_tok_s": served.metric_value(found, "tok_s"),
+        "total_tok_s": served.metric_value(found, "total_tok_s_chip") * chips,
+    }
+    rows = [
+        _row(name, bench, served.spread(values[name], found.spreads[served.kind_of(name)]), found.parts)
+        for name in METRICS
+    ]
+    return OwnRun(bench, st, _subject(q), rows, notes)
+
+
+def _open_loop(
+    q: Question, st: Strategy, tokens: float | None, bench: BenchResult, work: Workload, notes: list[str]
+) -> OwnRun:
+    """Requests that arrive at a rate: the steady state, not the closed-loop client."""
+    found = explain(replace(q, workload=work), st, tokens_given=tokens)
+    s = found.served
+    assert s is not None
+    notes.append("no concurrency limit: predicted as a steady state of the offered rate, without start and end")
+    scale = st.devices
+    total = 1.0 + work.isl / work.osl
+    values = {
+        "ttft": s.ttft_s,
+        "tpot": s.tpot_s,
+        "output_tok_s": Interval(*(x * scale for x in s.tok_s_chip)),
+        "total_tok_s": Interval(*(x * scale * total for x in s.tok_s_chip)),
+    }
+    rows = [_row(name, bench, value, found) for name, value in values.items() if value is not None]
+    return OwnRun(bench, st, _subject(q), rows, notes)
+
+
+def _row(metric: str, bench: BenchResult, predicted: Interval, parts: Explanation) -> Compared:
+    measured = bench.metrics[metric]
+    row = Compared(metric, measured, predicted, ())
+    phase = parts.prefill if metric == "ttft" else parts.decode
+    assert phase is not None
+    return replace(row, could_explain=explanations(row, list(phase.ops)))
+
+
+def explanations(row: Compared, ops: list[Op], most: int = 3) -> tuple[str, ...]:
+    """The terms whose own doubt is largest, with the factor that would close the gap on each alone."""
+    if row.inside:
+        return ()
+    times: dict[str, float] = {}
+    for op in ops:
+        times[op.name] = times.get(op.name, 0.0) + float(op.time_s)
+    step = sum(times.values())
+    slower = row.measured / row.predicted.value
+    if row.metric not in ("ttft", "tpot"):
+        slower = 1.0 / slower
+    missing = (slower - 1.0) * step
+    out = []
+    doubts = sorted(doubts_of(ops).items(), key=lambda item: -item[1])
+    for name, _ in doubts[:most]:
+        factor = 1.0 + missing / times[name]
+        out.append(f"{name} x {factor:.2f}" if factor > 0 else f"{name} (not alone)")
+    if row.metric == "ttft" and slower > 1:
+        out.append("host launches and front end, which the engine profile gives as intervals")
+    return tuple(out)
+
+
+def read_plan(file: str) -> tuple[Question, Strategy, float | None]:
+    """The question and the strategy in a plan file, and the tokens per step the user gave."""
+    data = _object(file)
+    if data.get("schema") != SCHEMA:
+        raise MlaplanError(f"{file}: is no plan; expected the file that `mlaplan recommend --save-plan` writes")
+    try:
+        chip, model = _spec(file, Chip, data["chip"], "chip"), _spec(file, Model, data["model"], "model")
+        profile = _spec(file, Profile, data["engine"]["profile"], "engine.profile")
+        w, o = data["workload"], data["overrides"]
+        work = Workload(w["isl_tokens"], w["osl_tokens"], w["concurrency"], w["rate_per_s"], w["prefix_tokens"])
+        given = Overrides(
+            o["memory_fraction"], o["reserve_bytes"], o["price_usd_per_h"], o["imbalance"], o["tokens_per_step"],
+            o["redundant_experts"],
+        )  # fmt: skip
+        st = Strategy(**{f.name: data["strategy"][f.name] for f in fields(Strategy)})
+    except KeyError as error:
+        raise MlaplanError(f"{file}: has no {error}; expected a whole plan file") from None
+    except TypeError as error:
+        raise MlaplanError(f"{file}: is not as `mlaplan recommend` writes it: {error}") from None
+    return question(chip, model, profile, work, given), st, given.tokens_per_step
+
+
+def _object(file: str) -> dict[str, Any]:
+    try:
+        data = json.loads(Path(file).read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, RecursionError, UnicodeDecodeError) as error:
+        at = f":{error.lineno}:{error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise MlaplanError(f"{file}{at}: is not JSON; expected a plan file") from None
+    except (OSError, ValueError) as error:
+        raise MlaplanError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if not isinstance(data, dict):
+        raise MlaplanError(f"{file}: is no plan; expected the file that `mlaplan recommend --save-plan` writes")
+    return data
+
+
+def _spec(file: str, spec: type[M], data: Any, where: str) -> M:
+    try:
+        return spec.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join([where, *map(str, first["loc"])])
+        raise MlaplanError(f"{file}: {place}: {first['msg']}") from None
+
+
+def _subject(q: Question) -> str:
+    return f"{q.setting.model.name} on {q.setting.chip.name}, {q.profile.label}"
+
+
+def _load_notes(q: Question, st: Strategy, bench: BenchResult) -> list[str]:
+    """Where the benchmark's load is not the plan's."""
+    notes, w = [], q.workload
+    for name, planned, ran in (("prompt", w.isl, bench.mean_isl), ("output", w.osl, bench.mean_osl)):
+        if abs(ran / planned - 1) > FAR_LENGTH:
+            notes.append(f"the plan is for a mean {name} of {planned:,} tokens, the benchmark had {ran:,.0f}")
+    wanted = w.concurrency or st.batch * st.dp * st.replicas
+    if bench.concurrency is not None and bench.concurrency != wanted:
+        notes.append(f"the plan is for {wanted:,} requests in flight, the benchmark kept {bench.concurrency:,}")
+    return notes
+
+
+__all__ = ["Compared", "OwnRun", "compare", "explanations", "read_plan"]
