@@ -38,6 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     from mlaplan.cli.app import app
 
+    # pydantic would look through all installed packages for plugins, of which none concerns the specs
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
     try:
         result = app(arguments, standalone_mode=False, prog_name="mlaplan")
     except typer.Exit as done:

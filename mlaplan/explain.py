@@ -5,14 +5,15 @@ The numbers come from the same columns that `recommend` ranks, on a table of one
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlaplan.costs import band, breakdown, capacity, phases
+from mlaplan.costs import band, breakdown, capacity, phases, pipeline
 from mlaplan.costs.engine import Interval, exactly
-from mlaplan.costs.factor import Memo, Table
+from mlaplan.costs.factor import Memo, Table, size
 from mlaplan.costs.operators import Prefill
 from mlaplan.rules import all_rules
 from mlaplan.rules.rule import Question
@@ -92,42 +93,65 @@ def explain(
 
     A served workload includes the decode and prefill steps it consists of.
     """
-    table = Table(to_table([strategy]))
+    return explain_all(
+        q, [strategy], decode_context=decode_context, prefill_tokens=prefill_tokens, served=served,
+        tokens_given=tokens_given, price=price,
+    )[0]  # fmt: skip
+
+
+def explain_all(
+    q: Question, strategies: Sequence[Strategy], *, decode_context: int | None = None,
+    prefill_tokens: int | None = None, served: bool = True, tokens_given: float | None = None,
+    price: float | None = None, columns: Columns | None = None,
+) -> list[Explanation]:  # fmt: skip
+    """`explain` of several strategies, priced together as one table.
+
+    columns: those of `search.price` with detail for a served workload, where they are known already.
+    """
+    table = Table(to_table(strategies))
     s, work = q.setting, q.workload
     context = decode_context or work.mean_context
-    need = capacity.sequence_tokens(table, q.budget.max_context) * table["batch"]
-    cols = phases.decode(s, table, context, q.budget, np.asarray(need, dtype=float), detail=True)
-    cut = int(cols["cut"][0])
+    need = np.asarray(capacity.sequence_tokens(table, q.budget.max_context) * table["batch"], dtype=float)
+    cols = columns if columns is not None else phases.decode(s, table, context, q.budget, need, detail=True)
     prompts = Prefill(work.new_tokens, work.prefix_tokens)
-    tokens = acceptance(q, strategy.mtp, tokens_given)
-    step_tokens = (
-        np.array([prefill_tokens]) if prefill_tokens else steady.prefill_step_tokens(table, work, tokens.value)
-    )
-    cols |= phases.prefill(s, table, step_tokens, prompts, cols["cut"], detail=True)
-    cols |= steady.served(
-        table, work, s.engine, np.array([tokens.value]), cols["decode_s"], cols["prefill_s"], cols["prefill_pass_s"],
-        step_tokens,
-    )  # fmt: skip
-    row = {**table, **cols}
-    d = p = result = None
-    if decode_context or served:
-        d = breakdown.decode(s, table, context, float(cols["decode_s"][0]), float(cols["decode_total_s"][0]), cut)
-    if prefill_tokens or served:
-        p = breakdown.prefill(s, table, int(step_tokens[0]), prompts, float(cols["prefill_pass_s"][0]), cut)
-    if served and d and p:
-        result = _served(q, table, strategy, cols, d, p, tokens, price)
-    from mlaplan.costs.pipeline import cuts
-
-    layers = cuts(s.model, strategy.pp)
-    return Explanation(
-        strategy,
-        layers[cut].layers if layers else (),
-        memory_of(q, table, cols),
-        reasons(q, row, include_service=served),
-        d,
-        p,
-        result,
-    )
+    tokens = [acceptance(q, st.mtp, tokens_given) for st in strategies]
+    per_step = np.array([t.value for t in tokens])
+    step_tokens = steady.prefill_step_tokens(table, work, per_step)
+    if prefill_tokens:
+        step_tokens = np.full(len(strategies), prefill_tokens)
+    if columns is None and (prefill_tokens or served):
+        cols |= phases.prefill(s, table, step_tokens, prompts, cols["cut"], detail=True)
+    if columns is None and served:
+        cols |= steady.served(
+            table, work, s.engine, per_step, cols["decode_s"], cols["prefill_s"], cols["prefill_pass_s"], step_tokens
+        )
+    skewed = _at_imbalance(q, table, context) if served else None
+    out = []
+    for i, st in enumerate(strategies):
+        row = table.take(slice(i, i + 1))
+        one = {name: column[i : i + 1] for name, column in cols.items()}
+        cut = int(one["cut"][0])
+        d = p = result = None
+        if decode_context or served:
+            d = breakdown.decode(s, row, context, float(one["decode_s"][0]), float(one["decode_total_s"][0]), cut)
+        if prefill_tokens or served:
+            p = breakdown.prefill(s, row, int(step_tokens[i]), prompts, float(one["prefill_pass_s"][0]), cut)
+        if served and d and p and skewed is not None:
+            ends = (float(skewed[0][i]), float(skewed[1][i]))
+            result = _served(q, st, one, d, p, tokens[i], price, _from_imbalance(ends, d.step_s.value))
+        layers = pipeline.cuts(s.model, st.pp)
+        out.append(
+            Explanation(
+                st,
+                layers[cut].layers if layers else (),
+                memory_of(q, row, one),
+                reasons(q, {**row, **one}, include_service=served),
+                d,
+                p,
+                result,
+            )
+        )
+    return out
 
 
 def memory_of(q: Question, table: Table, cols: Columns) -> Memory:
@@ -160,8 +184,9 @@ def reasons(q: Question, row: dict[str, Any], include_service: bool = True) -> l
 
 
 def _served(
-    q: Question, table: Table, st: Strategy, cols: Columns, d: Phase, p: Phase, tokens: Interval, price: float | None
-) -> Served:
+    q: Question, st: Strategy, cols: Columns, d: Phase, p: Phase, tokens: Interval, price: float | None,
+    from_imbalance: band.Spread,
+) -> Served:  # fmt: skip
     """Bands of the served figures from those of the steps they are made of."""
     one = {name: float(column[0]) for name, column in cols.items()}
     e, work = q.setting.engine, q.workload
@@ -170,7 +195,7 @@ def _served(
     # prefill time goes with 1 / balance
     from_balance = band.Spread(1 - balance.value / balance.high, balance.value / balance.low - 1)
     of_prefill = band.together(band.relative(p.step_s), from_balance)
-    of_decode = band.together(band.relative(d.step_s), _imbalance(q, table, work.mean_context, one["decode_s"]))
+    of_decode = band.together(band.relative(d.step_s), from_imbalance)
     of_tokens = band.Spread(1 - tokens.value / tokens.high, tokens.value / tokens.low - 1)
     per_token = band.together(band.scaled(of_decode, 1 - busy), band.scaled(of_prefill, busy), of_tokens)
     front = e.front_end_s.value + e.front_end_per_token_s.value * work.isl
@@ -194,12 +219,19 @@ def _served(
     )  # fmt: skip
 
 
-def _imbalance(q: Question, table: Table, context: int, step_s: float) -> band.Spread:
-    """Spread of a decode step by the unknown imbalance of experts, as fractions: the step at both its ends."""
+def _at_imbalance(q: Question, table: Table, context: int) -> tuple[Any, Any]:
+    """Decode steps of all rows with experts as even, and as uneven, as the engine's interval has it."""
     known = q.setting.engine.imbalance
-    at = [
-        float(phases.decode(replace(q.setting, engine=q.setting.engine.with_imbalance(f)), table, context, q.budget,
-                            np.zeros(1))["decode_s"][0])
-        for f in (known.low, known.high)
-    ]  # fmt: skip
-    return band.Spread(max(1 - at[0] / step_s, 0.0), max(at[1] / step_s - 1, 0.0))
+    nothing = np.zeros(size(table))
+    low, high = (
+        phases.decode(
+            replace(q.setting, engine=q.setting.engine.with_imbalance(factor)), table, context, q.budget, nothing
+        )["decode_s"]
+        for factor in (known.low, known.high)
+    )
+    return low, high
+
+
+def _from_imbalance(ends: tuple[float, float], step_s: float) -> band.Spread:
+    """Spread of a decode step by the unknown imbalance, as fractions of it."""
+    return band.Spread(max(1 - ends[0] / step_s, 0.0), max(ends[1] / step_s - 1, 0.0))

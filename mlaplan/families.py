@@ -72,6 +72,8 @@ def keep_families(q: Question, table: Table, known: dict[str, Family]) -> None:
 
 def with_comm_shares(families: list[Family], columns: Mapping[str, NDArray[np.float64]]) -> list[Family]:
     """The families with the exposed communication of their steps, from detailed columns in the same order."""
+    if not families:
+        return []
     shares = {
         "comm_share": columns["decode_comm_s"] / columns["decode_s"],
         "prefill_comm_share": columns["prefill_comm_s"] / columns["prefill_s"],

@@ -14,13 +14,14 @@ from mlaplan.costs.engine import from_profile
 from mlaplan.costs.precision import quantised
 from mlaplan.costs.step import Setting
 from mlaplan.engines.profile import attention_kind
-from mlaplan.explain import explain
+from mlaplan.explain import explain, explain_all
 from mlaplan.families import Family, with_comm_shares
 from mlaplan.rules.rule import Question
 from mlaplan.search import Found, holds, joined, price, search
 from mlaplan.strategy import Strategy, from_row, to_table
 
 if TYPE_CHECKING:
+    from mlaplan.costs.factor import Columns
     from mlaplan.explain import Explanation
     from mlaplan.specs.chip import Chip
     from mlaplan.specs.model import Model
@@ -78,12 +79,15 @@ def recommend(
     for count in chip_counts(q, devices, objective):
         search(q, count, objective, pins, tokens, found)
     best = _ranked(q, found, objective, top)
+    families = sorted(found.families.values(), key=lambda f: f.rank, reverse=True)
+    detail = _in_detail(q, [*best, *(f.strategy for f in families)], tokens)
+    first, rest = ({name: column[part] for name, column in detail.items()} for part in _split(len(best)))
     cost = price_per_hour(q, given)
-    plans = [explain(q, strategy, tokens_given=tokens, price=cost) for strategy in best]
+    plans = explain_all(q, best, tokens_given=tokens, price=cost, columns=first) if best else []
     return Recommendation(
         plans=plans,
         front=_front(found),
-        families=_families(q, found, tokens),
+        families=with_comm_shares(families, rest),
         rejected=dict(found.rejected.most_common()),
         priced=found.priced,
         considered=found.considered,
@@ -92,13 +96,13 @@ def recommend(
     )
 
 
-def _families(q: Question, found: Found, tokens: float | None) -> list[Family]:
-    """The best of each family, best first, with the communication share of its steps."""
-    families = sorted(found.families.values(), key=lambda f: f.rank, reverse=True)
-    if not families:
-        return []
-    table = to_table([f.strategy for f in families])
-    return with_comm_shares(families, price(q, table, tokens, detail=True))
+def _in_detail(q: Question, strategies: list[Strategy], tokens: float | None) -> Columns:
+    """All columns of the strategies to be shown, priced together."""
+    return price(q, to_table(strategies), tokens, detail=True) if strategies else {}
+
+
+def _split(n: int) -> tuple[slice, slice]:
+    return slice(None, n), slice(n, None)
 
 
 def chip_counts(q: Question, devices: int, objective: str) -> list[int]:

@@ -34,7 +34,10 @@ Contradiction = tuple[tuple[str | int, ...], str, str, tuple[str, ...]]
 class Spec(BaseModel):
     """Common settings of every mapping in a spec: fixed once read, unknown keys refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False, protected_namespaces=())
+    # built when a whole spec is first read, not once for each of its parts
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=False, protected_namespaces=(), defer_build=True
+    )
 
 
 @dataclass(frozen=True, slots=True)
