@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from mlaplan.costs import mapping, overlap, sram
+from mlaplan.costs import kv, mapping, overlap, sram
 from mlaplan.costs.mapping import Decode, Scheme
 from mlaplan.costs.overlap import Choice, Rates, Work
 
@@ -105,15 +105,30 @@ def _fused(name: str, work: Work, c: Choice, useful: float) -> Mode:
 
 
 class LocalPlan(NamedTuple):
-    """Streaming from the chip's own memory: what one core stages, and how work is laid over the cores."""
+    """Streaming from the chip's own memory: what one task of one core works on, and how work is laid over the cores."""
 
-    q_chunk: int
+    q_chunk: int  # query tokens of a task
+    heads: int  # of a task
     slice_tokens: int
     slice_bytes: int
     depth: int
     scheme: Scheme
     fit: sram.Fit
     assumed: tuple[str, ...]
+
+
+def task_rows(chip: Chip, a: MLA, heads: int, q_len: int, tile_tokens: int, row_bytes: float) -> tuple[int, int]:
+    """(query tokens, heads) of one task: all rows, or the most whose tile stays on the chip with two small slices.
+
+    Fewer rows a task are more tasks, each of which reads the cache again.
+    """
+    options = [(q_len, heads)] + [(q, heads) for q in range(q_len - 1, 0, -1) if q_len % q == 0]
+    options += [(1, h) for h in sorted({heads // k for k in (2, 4, 8, 16) if heads % k == 0}, reverse=True)]
+    for q, h in options:
+        parts = sram.working_set(a, sram.Tile(q * h, h, tile_tokens, SHALLOW), "absorbed", row_bytes)
+        if not sram.place(chip, parts, round(float(chip.cores))).spilled:
+            return q, h
+    return options[-1]
 
 
 def local_plan(
@@ -124,19 +139,21 @@ def local_plan(
     cores = mapping.cores_of(chip)
     scheme = mapping.schemes(Decode(a, heads, batch, context, q_len, kv_dtype), cores)[0]
     own_heads = -(-heads // cores.number) if scheme.name == "heads" else heads
-    per_core, whole = core_rates(chip), overlap.rates(chip, 1, "absorbed")
-    sequences = max(-(-batch * scheme.parts // cores.number), 1)
+    per_core = core_rates(chip)
+    row = kv.row_bytes(a, kv_dtype)
+    q_chunk, task_heads = task_rows(chip, a, own_heads, q_len, cores.token_tile, row)
+    tasks = -(-q_len // q_chunk) * -(-own_heads // task_heads)
+    sequences = max(-(-batch * scheme.parts // cores.number), 1) * tasks
     local = max(-(-context // scheme.parts), 1)
-    work = Work(a, "absorbed", sequences, local, own_heads, 1, q_len, None, kv_dtype, from_memory=True)
-    row = work.row_bytes
+    work = Work(a, "absorbed", sequences, local, task_heads, 1, q_chunk, None, kv_dtype, from_memory=True)
     sizes = tuple(int(cores.token_tile * 2**k * row) for k in range(9) if cores.token_tile * 2**k < 2 * local)
     found = overlap.sweep(chip, work, per_core, sizes or (int(cores.token_tile * row),))
     picked = overlap.pick(found, work, per_core, jitter)
     tokens = max(picked.slice_bytes // int(row), 1)
-    parts = sram.working_set(a, sram.Tile(q_len * own_heads, own_heads, tokens, picked.depth), "absorbed", row)
+    parts = sram.working_set(a, sram.Tile(q_chunk * task_heads, task_heads, tokens, picked.depth), "absorbed", row)
     count = int(overlap.slice_count(work, picked.slice_bytes))
-    fit = sram.place(chip, parts, whole.cores, count, picked.depth)
-    return LocalPlan(q_len, tokens, picked.slice_bytes, picked.depth, scheme, fit, per_core.assumed)
+    fit = sram.place(chip, parts, cores.number, count, picked.depth)
+    return LocalPlan(q_chunk, task_heads, tokens, picked.slice_bytes, picked.depth, scheme, fit, per_core.assumed)
 
 
 def core_rates(chip: Chip) -> Rates:

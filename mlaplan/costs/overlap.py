@@ -282,8 +282,12 @@ def jitter_covered_s(p: Pipeline) -> float:
 
 
 def pick(choices: list[Choice], w: Work, r: Rates, jitter: float) -> Choice:
-    """On the plateau, the least staging that rides out one slice slower by `jitter` of its transfer and latency."""
+    """On the plateau, the least staging that rides out one slice slower by `jitter` of its transfer and latency.
+
+    What stays in the on-chip memory goes before what rides out jitter.
+    """
     level = [c for c in choices if c.on_plateau]
+    level = [c for c in level if c.spill_s == 0] or level
 
     def holds(c: Choice) -> bool:
         p = pipeline(w, r, c.slice_bytes, c.depth)

@@ -69,6 +69,7 @@ def local(p: LocalPlan) -> dict[str, Any]:
     """Slices of the chip's own memory."""
     return {
         "q_chunk": p.q_chunk,
+        "heads_per_task": p.heads,
         "recv_slice_bytes": p.slice_bytes,
         "recv_slice_tokens": p.slice_tokens,
         "pipeline_depth": p.depth,

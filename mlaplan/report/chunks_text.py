@@ -11,7 +11,7 @@ from mlaplan.report.tables import wrapped
 from mlaplan.units import format_bytes, format_bytes_per_s, format_seconds
 
 if TYPE_CHECKING:
-    from mlaplan.costs.chunks import GatherPlan
+    from mlaplan.costs.chunks import GatherPlan, LocalPlan
     from mlaplan.costs.policies import Replayed
     from mlaplan.costs.study import Stated, Study, Verdict
     from mlaplan.specs.chip import Chip
@@ -67,15 +67,16 @@ def head(model: Model, chip: Chip, s: Study) -> str:
         else:
             what = f"{words.times(b.pieces, 'group')} of sequences ({b.name}) beat slices of up to 1 MiB"
             lines.append(words.line("recv_slice", what))
-    lo = s.local
-    lines.append(
-        words.line(
-            "own memory",
-            f"slices of {lo.slice_tokens:,} tokens ({kib(lo.slice_bytes)}), {lo.depth} deep, in each core; "
-            f"{_scheme(lo.scheme.name, lo.scheme.parts, s.cores)}",
-        )
-    )
+    lines.append(words.line("own memory", core(s.local, chip)))
     return "\n".join(lines)
+
+
+def core(p: LocalPlan, chip: Chip) -> str:
+    """Slices, depth and mapping of a chip that streams its own memory."""
+    where = "in " + ", ".join(p.fit.levels) if not p.fit.spilled else "spills " + ", ".join(p.fit.spilled)
+    slices = f"slices of {p.slice_tokens:,} tokens ({kib(p.slice_bytes)}), {p.depth} deep"
+    scheme = _scheme(p.scheme.name, p.scheme.parts, round(float(chip.cores)))
+    return f"q_chunk {p.q_chunk} x {words.times(p.heads, 'head')}, {slices}, {where}; {scheme}"
 
 
 def _staged(p: GatherPlan) -> str:

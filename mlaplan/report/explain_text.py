@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mlaplan.report import cache, words
+from mlaplan.costs.plan_chunks import of_strategy
+from mlaplan.report import cache, chunks_text, words
 from mlaplan.report.grid import Column, grid, text
 from mlaplan.report.tables import wrapped
 from mlaplan.units import format_bytes, format_seconds
@@ -67,6 +68,8 @@ def head(q: Question, e: Explanation, change: list[str]) -> str:
     ]
     if len(set(e.pp_layers)) > 1:
         lines.append(words.line("stages", "layers " + ", ".join(map(str, e.pp_layers))))
+    if (found := of_strategy(chip, q.setting.model, s, q.workload.mean_context)) is not None:
+        lines.append(words.line("core", chunks_text.core(found, chip)))
     verdict = "fits" if e.fits else "DOES NOT FIT"
     if e.fits and e.reasons:
         verdict += ", and cannot be used as it is"

@@ -6,7 +6,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from mlaplan.costs.breakdown import op_dict
-from mlaplan.report import cache
+from mlaplan.costs.plan_chunks import of_strategy
+from mlaplan.report import cache, chunks_data
 
 if TYPE_CHECKING:
     from mlaplan.costs.breakdown import Phase
@@ -35,6 +36,12 @@ def strategy(s: Strategy, pp_layers: tuple[int, ...] = ()) -> dict[str, Any]:
     """The columns of the strategy, what follows from them, and the layers of each pipeline stage."""
     derived = {"label": s.label(), "devices": s.devices, "moe_tp": max(s.moe_tp, 1)}
     return {**s.to_dict(), **derived, "pp_layers": list(pp_layers)}
+
+
+def chunking(q: Question, s: Strategy) -> dict[str, Any] | None:
+    """Query chunk, slices, pipeline depth and core mapping of decode at the mean context."""
+    found = of_strategy(q.setting.chip, q.setting.model, s, q.workload.mean_context)
+    return None if found is None else chunks_data.local(found)
 
 
 def memory(q: Question, s: Strategy, m: Memory) -> dict[str, Any]:
@@ -93,7 +100,7 @@ def explanation(q: Question, e: Explanation) -> dict[str, Any]:
         "fits": e.fits,
         "reasons": [f"{code} {slug}: {words}" for code, slug, words in e.reasons],
         "rules": [code for code, _, _ in e.reasons],
-        "strategy": strategy(e.strategy, e.pp_layers),
+        "strategy": {**strategy(e.strategy, e.pp_layers), "chunking": chunking(q, e.strategy)},
         "memory": memory(q, e.strategy, e.memory),
         "decode": phase(e.decode),
         "prefill": phase(e.prefill),
