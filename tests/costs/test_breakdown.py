@@ -5,7 +5,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scalar.cases import WORKLOADS, question, strategies
+from scalar.cases import WORKLOADS, examples, question, strategies
 
 from mlaplan import plan
 from mlaplan.costs import params
@@ -30,7 +30,7 @@ def times(phase):
 
 
 @pytest.mark.parametrize("names", PAIRS, ids="-".join)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(data=st.data())
 def test_operators_sum_to_the_step_of_the_table(names, data):
     q = question(*names, data.draw(WORKLOADS))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scalar.cases import WORKLOADS, question, strategies
+from scalar.cases import WORKLOADS, examples, question, strategies
 
 from mlaplan import plan, search
 from mlaplan.costs.factor import Memo, Table, by_values, distinct, size
@@ -23,7 +23,7 @@ def assert_bitwise(found, expected):
 class Unfactored(Memo):
     """Prices every row, however many are alike."""
 
-    def factored(self, kind, table, names, price):
+    def factored(self, _kind, table, _names, price):
         return price(table)
 
 
@@ -67,11 +67,11 @@ def test_by_values_joins_what_it_priced_apart():
 
 
 @pytest.mark.parametrize("names", [("deepseek-v3", "h200-sxm"), ("glm-5.2", "ascend-910b3"), ("llama-3-70b", "mi300x")])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @given(data=st.data())
 def test_factored_is_unfactored_is_row_by_row_to_the_last_bit(names, data):
     q = question(*names, work=data.draw(WORKLOADS))
-    rows = data.draw(st.lists(strategies(q.setting.model, q.setting.chip), min_size=1, max_size=12))
+    rows = data.draw(st.lists(strategies(q.setting.model, q.setting.chip), min_size=1, max_size=8))
     table = to_table(rows)
     factored = plan.price(q, table, detail=True)
     assert_bitwise(search.price(q, table, memo=Unfactored(), detail=True), factored)

@@ -1,5 +1,7 @@
 """Pipeline stages: cuts cover every layer once, and what a round of micro-batches takes."""
 
+from itertools import combinations, pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -38,7 +40,7 @@ def test_a_cut_holds_every_layer_exactly_once(name):
             assert min(cut.layers) >= 1
             assert sum(cut.layers) == model.layer_count
             edges = np.cumsum((0, *cut.layers))
-            parts = [order[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+            parts = [order[a:b] for a, b in pairwise(edges)]
             expected = {
                 pipeline.Stage(tuple(part.count(k) for k in range(len(set(order)))), i == 0, i == pp - 1)
                 for i, part in enumerate(parts)
@@ -61,13 +63,11 @@ def test_equal_layers_are_cut_evenly_or_leave_room_for_the_head():
 @settings(max_examples=60, deadline=None)
 def test_a_balanced_cut_is_as_good_as_any(costs, pp, tail):
     """Against every contiguous cut, to the tolerance of the bisection."""
-    from itertools import combinations
-
     pp = min(pp, len(costs))
 
     def dearest(layers):
         edges = np.cumsum((0, *layers))
-        loads = [sum(costs[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+        loads = [sum(costs[a:b]) for a, b in pairwise(edges)]
         return max((*loads[:-1], loads[-1] + tail))
 
     found = pipeline._balanced(tuple(costs), pp, tail)

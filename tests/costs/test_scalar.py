@@ -5,7 +5,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scalar.cases import WORKLOADS, question, strategies
+from scalar.cases import WORKLOADS, examples, question, strategies
 from scalar.price import price as scalar_price
 
 from mlaplan import plan
@@ -37,12 +37,12 @@ def assert_same(got: float, expected: float, what: str) -> None:
 
 
 @pytest.mark.parametrize("names", PAIRS, ids=lambda names: "-".join(map(str, names[:3])))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(data=st.data())
 def test_a_table_of_random_strategies_costs_what_plain_python_says(names, data):
     *specs, chips = names
     q = question(*specs, data.draw(WORKLOADS))
-    rows = data.draw(st.lists(strategies(q.setting.model, q.setting.chip, chips), min_size=1, max_size=8))
+    rows = data.draw(st.lists(strategies(q.setting.model, q.setting.chip, chips), min_size=1, max_size=6))
     columns = plan.price(q, to_table(rows), detail=True)
     for i, strategy in enumerate(rows):
         expected = scalar_price(q, strategy)

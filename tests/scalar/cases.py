@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from typing import Any
 
@@ -17,6 +18,14 @@ from mlaplan.specs.lookup import load_chip, load_model
 from mlaplan.specs.model import Model
 from mlaplan.strategy import Strategy
 from mlaplan.workload import Overrides, Workload
+
+THOROUGH = int(os.environ.get("MLAPLAN_THOROUGH", "1"))  # how many times over the usual number of examples
+
+
+def examples(usual: int) -> int:
+    """Examples of a random test: few, so that all tests stay quick; more where they are asked for."""
+    return usual * THOROUGH
+
 
 chip = cache(load_chip)
 model = cache(load_model)
