@@ -45,7 +45,7 @@ class Client:
     concurrency: int
     requests: int | None = None
     shortest: float = SHORTEST
-    prefix_tokens: int = 0
+    prefix_share: float = 0.0  # of each prompt, found in the cache
 
     def lengths(self) -> list[tuple[int, int]]:
         """(prompt, output) of every request, in the order they are sent."""
@@ -106,7 +106,7 @@ class _Run:
     def __init__(self, client: Client, tables: StepTables, habits: Habits) -> None:
         self.tables, self.h = tables, habits
         self.todo = deque(client.lengths())
-        self.prefix = client.prefix_tokens
+        self.new_share = 1.0 - client.prefix_share
         self.now = 0.0
         self.starts: deque[float] = deque([0.0] * max(habits.lag_steps, 0), maxlen=max(habits.lag_steps, 1))
         self.arrivals: list[tuple[float, int, _Request]] = []  # heap by the time the scheduler can see it
@@ -125,7 +125,7 @@ class _Run:
         if not self.todo:
             return
         prompt, output = self.todo.popleft()
-        new = max(prompt - self.prefix, 1)
+        new = max(round(prompt * self.new_share), 1)
         rounds = math.ceil((output - 1) / self.h.tokens_per_round)
         self.number += 1
         request = _Request(prompt, new, rounds, output, self.now, self.number, new)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mlaplan.costs import phases
-from mlaplan.costs.factor import Memo, Table
+from mlaplan.costs.factor import Table
 from mlaplan.costs.operators import Prefill
 from mlaplan.strategy import Strategy, to_table
 
@@ -86,12 +86,11 @@ def grid(most: int) -> list[int]:
 
 def tables(s: Setting, strategy: Strategy, work: Workload, budget: Budget, most_batch: int) -> tuple[StepTables, int]:
     """(step tables of a strategy for batches up to `most_batch`, cache tokens of one attention-DP rank)."""
-    memo = Memo()
     batches = grid(max(most_batch, 1))
     rows = Table(to_table([replace(strategy, batch=b) for b in batches]))
     need = np.zeros(len(batches))
     contexts = sorted({1, *(int(c) for c in np.linspace(0.5 * work.isl, work.max_context, CONTEXT_NODES - 1))} - {0})
-    columns = [phases.decode(s, rows, c, budget, need, memo) for c in contexts]
+    columns = [phases.decode(s, rows, c, budget, need) for c in contexts]  # a memo holds for one context
     decode_s = np.stack([np.broadcast_to(c["decode_s"], len(batches)) for c in columns], axis=1)
     kv_tokens = int(np.ravel(columns[0]["kv_tokens"])[0])
     most_tokens = max(strategy.prefill_chunk, TOKENS_AT_LEAST)
@@ -99,7 +98,7 @@ def tables(s: Setting, strategy: Strategy, work: Workload, budget: Budget, most_
     table = Table(to_table([strategy] * len(tokens)))
     cut = np.zeros(len(tokens), dtype=np.int64)
     prompts = Prefill(work.new_tokens, work.prefix_tokens)
-    prefill = phases.prefill(s, table, np.array(tokens), prompts, cut, memo)["prefill_pass_s"]
+    prefill = phases.prefill(s, table, np.array(tokens), prompts, cut)["prefill_pass_s"]
     found = StepTables(
         [float(b) for b in batches],
         [float(c) for c in contexts],

@@ -74,7 +74,12 @@ def serve(
     mean = mean_workload(work, shortest)
     at, kv_tokens = tables(q.setting, replace(st, batch=per_rank), mean, q.budget, per_rank)
     one = clients.Client(
-        work.isl, work.osl, per_rank, requests and max(requests // ranks, 1), shortest, work.prefix_tokens
+        work.isl,
+        work.osl,
+        per_rank,
+        requests and max(requests // ranks, 1),
+        shortest,
+        work.prefix_tokens / work.isl,
     )
     accepted = acceptance(q, st.mtp, tokens)
     habits = habits_of(q, st, kv_tokens, lag, accepted.value)
@@ -91,7 +96,7 @@ def mean_workload(work: Workload, shortest: float) -> Workload:
     """The workload with the mean of the lengths that the client draws."""
     share = (1.0 + shortest) / 2
     isl, osl = max(round(work.isl * share), 1), max(round(work.osl * share), 1)
-    return replace(work, isl=isl, osl=osl, prefix_tokens=min(work.prefix_tokens, isl - 1))
+    return replace(work, isl=isl, osl=osl, prefix_tokens=min(round(work.prefix_tokens * share), isl - 1))
 
 
 def habits_of(q: Question, st: Strategy, kv_tokens: int, lag: float, tokens_per_round: float) -> Habits:
