@@ -16,6 +16,7 @@ from mlaplan.costs.engine import Interval, exactly
 from mlaplan.costs.factor import Memo, Table, size
 from mlaplan.costs.operators import Prefill
 from mlaplan.rules import all_rules
+from mlaplan.rules.legality import NETWORK
 from mlaplan.rules.rule import Question
 from mlaplan.serving import steady
 from mlaplan.strategy import Strategy, to_table
@@ -91,7 +92,8 @@ def explain(
 ) -> Explanation:  # fmt: skip
     """Price `strategy` at a decode step of `decode_context`, a prefill step, or as served; what is None is left out.
 
-    A served workload includes the decode and prefill steps it consists of.
+    A served workload includes the decode and prefill steps it consists of. Across nodes of a chip without a network
+    nothing has a time: memory and reasons remain.
     """
     return explain_all(
         q, [strategy], decode_context=decode_context, prefill_tokens=prefill_tokens, served=served,
@@ -112,29 +114,30 @@ def explain_all(
     s, work = q.setting, q.workload
     context = decode_context or work.mean_context
     need = np.asarray(capacity.sequence_tokens(table, q.budget.max_context) * table["batch"], dtype=float)
-    cols = columns if columns is not None else phases.decode(s, table, context, q.budget, need, detail=True)
     prompts = Prefill(work.new_tokens, work.prefix_tokens)
     tokens = [acceptance(q, st.mtp, tokens_given) for st in strategies]
     per_step = np.array([t.value for t in tokens])
     step_tokens = steady.prefill_step_tokens(table, work, per_step)
     if prefill_tokens:
         step_tokens = np.full(len(strategies), prefill_tokens)
-    if columns is None and (prefill_tokens or served):
-        cols |= phases.prefill(s, table, step_tokens, prompts, cols["cut"], detail=True)
-    if columns is None and served:
-        cols |= steady.served(
-            table, work, s.engine, per_step, cols["decode_s"], cols["prefill_s"], cols["prefill_pass_s"], step_tokens
-        )
-    skewed = _at_imbalance(q, table, context) if served else None
+    timeless = np.broadcast_to(NETWORK.violated(q, table), len(strategies))
+    with np.errstate(all="ignore" if timeless.any() else None):
+        cols = columns if columns is not None else phases.decode(s, table, context, q.budget, need, detail=True)
+        if columns is None and (prefill_tokens or served):
+            cols |= phases.prefill(s, table, step_tokens, prompts, cols["cut"], detail=True)
+        if columns is None and served:
+            d_s, p_s, pass_s = (cols[name] for name in ("decode_s", "prefill_s", "prefill_pass_s"))
+            cols |= steady.served(table, work, s.engine, per_step, d_s, p_s, pass_s, step_tokens)
+        skewed = _at_imbalance(q, table, context) if served else None
     out = []
     for i, st in enumerate(strategies):
         row = table.take(slice(i, i + 1))
         one = {name: column[i : i + 1] for name, column in cols.items()}
         cut = int(one["cut"][0])
         d = p = result = None
-        if decode_context or served:
+        if (decode_context or served) and not timeless[i]:
             d = breakdown.decode(s, row, context, float(one["decode_s"][0]), float(one["decode_total_s"][0]), cut)
-        if prefill_tokens or served:
+        if (prefill_tokens or served) and not timeless[i]:
             p = breakdown.prefill(s, row, int(step_tokens[i]), prompts, float(one["prefill_pass_s"][0]), cut)
         if served and d and p and skewed is not None:
             ends = (float(skewed[0][i]), float(skewed[1][i]))
