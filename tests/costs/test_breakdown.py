@@ -118,3 +118,12 @@ def test_an_expert_imbalance_widens_the_band_upwards():
     same = explain(known, Strategy(dp=16, ep=16, weight_dtype="fp8", batch=4)).served
     assert same.tpot_s.value == served.tpot_s.value
     assert same.tpot_s.high < served.tpot_s.high
+
+
+@pytest.mark.parametrize("degrees", [{"tp": 16}, {"tp": 8, "pp": 2}, {"tp": 8, "dp": 2, "ep": 16}])
+def test_across_nodes_without_a_network_memory_is_told_and_no_time(degrees):
+    q = question("deepseek-v2-lite", "k3", work=WORK)
+    found = explain(q, Strategy(batch=4, **degrees))
+    assert (found.decode, found.prefill, found.served) == (None, None, None)
+    assert [code for code, _, _ in found.reasons] == ["MLA107"]
+    assert found.memory.kv_tokens > 0
