@@ -91,8 +91,8 @@ def step_s(d: Device, s: Step, chunk: int, comm_s: float | None = None) -> float
 
 
 def best_chunk(d: Device, s: Step, comm_s: float | None = None, candidates: Sequence[int] = CHUNKS) -> int:
-    """The candidate of the shortest step; of equals the largest, which is the fewest pieces."""
-    return min(sorted(candidates, reverse=True), key=lambda c: step_s(d, s, c, comm_s))
+    """The candidate of the shortest step, or no cut at all; of equals the largest, which is the fewest pieces."""
+    return min(sorted({*candidates, s.queries}, reverse=True), key=lambda c: step_s(d, s, c, comm_s))
 
 
 def static(d: Device) -> Callable[[Step, float | None], int]:

@@ -235,12 +235,12 @@ def mapping(s: Study) -> str:
         cells = []
         for c in contexts:
             best = s.schemes[b, c][0]
-            name = short.get(best.name, f"1/{best.parts} seq.")
+            name = short.get(best.name, f"1/{best.parts}")
             cells.append(f"{name} {format_seconds(best.step_s)}")
         rows.append((f"{b:,}", *cells))
     columns = (Column("batch"), *(text(f"{c:,} tokens") for c in contexts))
     said = (
-        "batch: whole sequences to a core. heads: a share of the heads of all sequences to a core. 1/p seq.: p cores "
+        "batch: whole sequences to a core. heads: a share of the heads of all sequences to a core. 1/p: p cores "
         "share a sequence and merge by log-sum-exp."
     )
     if s.buffered.items > 1:
