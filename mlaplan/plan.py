@@ -126,8 +126,11 @@ def _ranked(q: Question, found: Found, objective: str, top: int) -> list[Strateg
     value = ranking.score(rows, objective, q.workload.osl)
     most = np.argsort(-value, kind="stable")[: 50 * top]
     knobs = np.array([ranking.complexity({k: int(rows[k][i]) for k in KNOBS}) for i in most])
-    order = most[ranking.in_order(value[most], knobs)]
-    return [from_row(rows, int(i)) for i in order[:top]]
+    best: dict[tuple[int | str | bool, ...], Strategy] = {}
+    for i in most[ranking.in_order(value[most], knobs)]:
+        strategy = from_row(rows, int(i))
+        best.setdefault(strategy.shape, strategy)
+    return list(best.values())[:top]
 
 
 def _front(found: Found) -> list[tuple[Strategy, dict[str, float]]]:

@@ -83,7 +83,8 @@ def axes(q: Question, pins: Mapping[str, Any]) -> space.Axes:
         tuple(KV_DTYPES.index(d) for d in caches),
         tuple(int(b) for b in blocks),
         pinned("prefill_chunk", chunks),
-        pinned("two_batch_overlap", (0, 1) if p.parallel.two_batch else (0,)),
+        # without a dispatch between ranks there is little for a second batch to hide
+        pinned("two_batch_overlap", (0, 1) if p.parallel.two_batch and q.setting.engine.dispatch else (0,)),
         pinned("mtp", range(depth + 1)),
     )
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlaplan.costs.factor import Table, size
+from mlaplan.costs.factor import Table, size, sorted_distinct
 from mlaplan.strategy import CODED, KV_LAYOUTS
 
 STRUCTURE = ("replicas", "pp", "tp", "dp", "ep", "dcp", "cp", "kv_layout")
@@ -104,7 +104,7 @@ def expand(table: Table, axes: Axes) -> Table:
 def batch_grid(limit: int) -> NDArray[np.int64]:
     """1, 2, 3, 4, 6, 8, 12, ... below `limit`: steps of a half and a third of an octave."""
     powers = 2 ** np.arange(0, max(int(limit).bit_length(), 1))
-    grid = np.unique(np.concatenate([powers, powers[1:] * 3 // 2]))
+    grid = sorted_distinct(np.concatenate([powers, powers[1:] * 3 // 2]))
     return grid[grid < limit].astype(np.int64)
 
 

@@ -53,9 +53,9 @@ class Strategy:
         return self.tp * self.dp // self.ep
 
     @property
-    def shape(self) -> tuple[int | str, ...]:
-        """What makes two plans genuinely different: the parallel structure, not batch or chunk."""
-        return (self.replicas, self.pp, self.tp, self.dp, self.ep, self.dcp, self.cp, self.kv_layout)
+    def shape(self) -> tuple[int | str | bool, ...]:
+        """What makes two plans genuinely different: the parallel structure, and whether experts are divided."""
+        return (self.replicas, self.pp, self.tp, self.dp, self.ep > 1, self.dcp, self.cp, self.kv_layout)
 
     def label(self) -> str:
         """Short text: TP8 PP2, DP16 EP16, ... Degrees of 1 are left out; EP is shown where there is any."""

@@ -11,7 +11,8 @@ and the bandwidth the link's, cut by topology: on a switch every subset has the 
 have n-1 of the links, on a ring a part of the chips is a line with one link each way and the whole ring has two.
 
 A group that spans nodes works in two tiers: the collective inside each node, then between nodes on the shard that
-each chip's own network card carries.
+each chip's own network card carries. An all-reduce is then a reduce-scatter in the node, an all-reduce between nodes
+and an all-gather in the node, each with its own alpha.
 Source: NCCL, doc/PERFORMANCE.md of NVIDIA/nccl-tests (bus bandwidth); fits beside the constants in hardware/*.yaml.
 """
 
@@ -65,6 +66,10 @@ def collective_s(chip: Chip, op: str, size: Numeric, group: Group, custom_limit_
         t = np.where((size <= custom_limit_bytes) & (nodes == 1), np.minimum(t, custom), t)
     if np.all(nodes <= 1):
         return np.where(n > 1, t, 0.0)
+    if op == "all_reduce":
+        # three kernels one after the other: scatter in the node, reduce between nodes, gather in the node
+        parts = (_tier_s(chip, chip.scale_up, part, size, inside) for part in ("reduce_scatter", "all_gather"))
+        t = np.where(nodes > 1, sum(parts), t)
     between = _network_s(chip, op, size / (inside if op == "all_reduce" else 1.0), nodes, inside)
     return np.where(n > 1, np.where(inside > 1, t, 0.0) + np.where(nodes > 1, between, 0.0), 0.0)
 

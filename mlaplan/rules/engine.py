@@ -10,6 +10,7 @@ import numpy as np
 from mlaplan.engines.limits import limits
 from mlaplan.engines.profile import attention_kind
 from mlaplan.rules.rule import Cells, Question, Rule
+from mlaplan.strategy import CODED
 
 
 class _Row:
@@ -41,7 +42,9 @@ def _violated(q: Question, c: Cells) -> Any:
 
 
 def _detail(q: Question, c: Cells) -> str:
-    row = _Row(c)
+    words = {name: CODED[name][int(value)] if name in CODED and not isinstance(value, str) else value
+             for name, value in c.items()}  # fmt: skip
+    row = _Row(words)
     return "; ".join(limit.text(row) for limit in _limits(q) if np.any(limit.breaks(row)))
 
 

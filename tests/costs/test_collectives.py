@@ -48,9 +48,9 @@ def test_without_a_table_alpha_is_the_default_and_bandwidth_the_links():
 
 def test_between_nodes_each_chip_carries_its_shard_over_its_own_card():
     c = r.chip()
-    # all-reduce of 8 MB over 2 nodes of 8: inside 9 us + 14 MB / 200 GB/s; between 10 us + 2 hops of 2 us
-    # + 2 x 1/2 x 1 MB / 10 GB/s
-    expected = (9e-6 + 70e-6) + (10e-6 + 4e-6 + 100e-6)
+    # all-reduce of 8 MB over 2 nodes of 8: scatter and gather inside, each 10 us + 7 MB / 100 GB/s; between 10 us
+    # + 2 hops of 2 us + 2 x 1/2 x 1 MB / 10 GB/s
+    expected = 2 * (10e-6 + 70e-6) + (10e-6 + 4e-6 + 100e-6)
     assert net.collective_s(c, "all_reduce", 8e6, Group(16)) == pytest.approx(expected, rel=1e-14)
     # all-gather of 8 MB: inside 10 us + 7 MB / 100 GB/s; between 10 us + 1 hop + 1/2 x 8 MB / 8 / 10 GB/s
     expected = (10e-6 + 70e-6) + (10e-6 + 2e-6 + 50e-6)

@@ -101,6 +101,8 @@ def collective(chip: Any, op: str, size: float, n: int, stride: int = 1, custom_
     inside = min(max(chip.scale_up.chips_per_node // max(stride, 1), 1), n)
     nodes = -(-n // inside)
     near = in_node(chip, op, size, inside)
+    if op == "all_reduce" and nodes > 1:
+        near = in_node(chip, "reduce_scatter", size, inside) + in_node(chip, "all_gather", size, inside)
     if op == "all_reduce" and nodes == 1 and custom_limit > 0.0 and size <= custom_limit:
         custom = chip.scale_up.collectives.get("all_reduce_custom")
         if custom is not None:
