@@ -33,9 +33,7 @@ def verify(
         str | None, typer.Option(metavar="DTYPE", help="Round the cache: bf16, fp8, fp8_ds_mla, int8...")
     ] = None,
     ranks: Annotated[str, typer.Option(metavar="N,N", help="Group sizes to try.")] = "2,4,8",
-    logit_std: Annotated[
-        float, typer.Option(min=0.1, max=64, metavar="X", help="Spread of the logits.")
-    ] = 4.0,
+    logit_std: Annotated[float, typer.Option(min=0.1, max=64, metavar="X", help="Spread of the logits.")] = 4.0,
     seed: Annotated[int, typer.Option(min=0, metavar="N")] = 0,
     output: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.table,
     file: Output = None,

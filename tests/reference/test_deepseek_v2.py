@@ -55,9 +55,8 @@ def compare(shapes, dtype: str, exact_tables: bool) -> float:
         span = slice(done, done + q_len)
         mask = modules.causal(q_len, done + q_len, hidden.dtype)
         with torch.no_grad():
-            expected = module(
-                hidden[:, span], attention_mask=mask, cache=cache, position_embeddings=turns[:, span]
-            )[0].numpy()
+            u, _ = module(hidden[:, span], attention_mask=mask, cache=cache, position_embeddings=turns[:, span])
+        expected = u.numpy()
         u, ours = block.step(hidden[:, span].numpy(), ours, weights, env)
         worst = max(worst, *(difference(u[:, j], expected[:, j]).relative for j in range(q_len)))
         done += q_len

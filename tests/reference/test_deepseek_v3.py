@@ -47,9 +47,7 @@ def run(module, hidden, tables: RopeTables, prefill: int, dtype: torch.dtype):
 
 def compare(shapes, rope, dtype, tables, attention, prefill=37, offset=0, expand=False, batch=2):
     """Largest relative difference of outputs and of caches between the module and ours."""
-    config = modules.configuration(
-        transformers.DeepseekV3Config, shapes, rope, attention, rope_interleave=True
-    )
+    config = modules.configuration(transformers.DeepseekV3Config, shapes, rope, attention, rope_interleave=True)
     module = v3.DeepseekV3Attention(config, 0).to(getattr(torch, dtype)).eval()
     modules.fill(module, seed=offset + prefill)
     total = prefill + sum(STEPS)

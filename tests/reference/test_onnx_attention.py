@@ -17,9 +17,7 @@ onnx = pytest.importorskip("onnx", reason=MISSING)
 pytest.importorskip("onnx.reference", reason=MISSING)
 
 
-def onnx_attention(
-    q: np.ndarray, cache: np.ndarray, d_c: int, scale: float, new: int, causal: bool
-) -> np.ndarray:
+def onnx_attention(q: np.ndarray, cache: np.ndarray, d_c: int, scale: float, new: int, causal: bool) -> np.ndarray:
     """q [q_len, heads, width], cache [T, width], whose last `new` rows are those of this step."""
     past = len(cache) - new
     kind = onnx.TensorProto.DOUBLE

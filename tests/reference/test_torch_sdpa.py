@@ -20,9 +20,7 @@ def sdpa(q: np.ndarray, cache: np.ndarray, d_c: int, scale: float, mask: np.ndar
     rows = torch.from_numpy(q.reshape(1, 1, q_len * heads, width).copy())
     keys = torch.from_numpy(cache)[None, None]
     allowed = torch.from_numpy(np.repeat(mask, heads, axis=0))[None, None]
-    out = torch.nn.functional.scaled_dot_product_attention(
-        rows, keys, keys[..., :d_c], attn_mask=allowed, scale=scale
-    )
+    out = torch.nn.functional.scaled_dot_product_attention(rows, keys, keys[..., :d_c], attn_mask=allowed, scale=scale)
     return out[0, 0].reshape(q_len, heads, d_c).numpy()
 
 
