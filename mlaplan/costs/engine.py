@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from mlaplan.specs.chip import Chip
 
 
+USUAL_RANKS = 8  # of a server: a link that joins hundreds of chips does not mean as many ranks
+
+
 class Interval(NamedTuple):
     """A number that is not known exactly."""
 
@@ -144,7 +147,8 @@ def memory_fraction(memory: Any, chip: Chip) -> float:
     if memory.fraction is not None:
         return float(memory.fraction)
     r, capacity = memory.reserve, float(chip.memory.capacity)
-    kept = r.base + r.per_token * r.min_tokens + r.per_rank * chip.scale_up.chips_per_node
+    ranks = min(chip.scale_up.chips_per_node, USUAL_RANKS)
+    kept = r.base + r.per_token * r.min_tokens + r.per_rank * ranks
     if capacity > r.floor_above:
         kept = max(kept, r.floor)
     return (capacity - kept) / capacity
