@@ -78,6 +78,9 @@ class Timeline(NamedTuple):
     exposed_s: float
     binding: str
 
+    def idle_s(self, cause: str) -> float:
+        return sum(b.end_s - b.start_s for b in self.bubbles if b.cause == cause)
+
     def busy_s(self, resource: str) -> float:
         return sum(b.end_s - b.start_s for b in self.bars if b.resource == resource)
 

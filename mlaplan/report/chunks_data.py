@@ -98,9 +98,6 @@ def gather(p: GatherPlan) -> dict[str, Any]:
     """Modes, sweep, working set and the timeline's figures of one form."""
     one = overlap.pipeline(p.work, p.rates, p.picked.slice_bytes, p.picked.depth)
     t = slices.timeline(one)
-    bubbles: dict[str, float] = {}
-    for b in t.bubbles:
-        bubbles[b.cause] = bubbles.get(b.cause, 0.0) + b.end_s - b.start_s
     return {
         "received_bytes": float(p.work.received_bytes),
         "rates": {**p.rates._asdict(), "assumed": list(p.rates.assumed)},
@@ -114,7 +111,7 @@ def gather(p: GatherPlan) -> dict[str, Any]:
             "utilisation": t.utilisation,
             "exposed_s": t.exposed_s,
             "binding": t.binding,
-            "bubbles_s": bubbles,
+            "bubbles_s": {cause: t.idle_s(cause) for cause in dict.fromkeys(b.cause for b in t.bubbles)},
             "busy_s": {name: t.busy_s(name) for name in ("dma", "link", "compute")},
         },
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mlaplan.costs import overlap
+from mlaplan.costs.slices import timeline
 from mlaplan.report import words
 from mlaplan.report.grid import Column, grid, text
 from mlaplan.report.tables import wrapped
@@ -13,6 +14,7 @@ from mlaplan.units import format_bytes, format_bytes_per_s, format_seconds
 if TYPE_CHECKING:
     from mlaplan.costs.chunks import GatherPlan, LocalPlan
     from mlaplan.costs.policies import Replayed
+    from mlaplan.costs.slices import Timeline
     from mlaplan.costs.study import Stated, Study, Verdict
     from mlaplan.specs.chip import Chip
     from mlaplan.specs.model import Model
@@ -35,7 +37,7 @@ def report(model: Model, chip: Chip, s: Study, stated: Stated | None) -> str:
     """The whole text."""
     parts = [head(model, chip, s), alternatives(s)]
     if s.plan is not None:
-        parts += [modes(s), sweep(s, s.plan, stated), sram(s.plan)]
+        parts += [modes(s), sweep(s, s.plan, stated), sram(s, s.plan)]
     parts += [mapping(s)] if s.cores > 1 else []
     if s.plan is not None:
         parts += [tiers(s)] if len(s.tiers) > 1 else []
@@ -157,20 +159,29 @@ def modes(s: Study) -> str:
         Column("change"), Column("compute\nbusy"), Column("exposed"),
     )  # fmt: skip
     p = s.plans[s.form]
-    bound = overlap_binding(p)
+    t = timeline(overlap.pipeline(p.work, p.rates, p.picked.slice_bytes, p.picked.depth))
     said = (
-        f"Absorbed works in the latent space; naive recovers keys and values of every head first. In slices the "
-        f"{s.form} form is bound by {bound}."
+        f"Absorbed works in the latent space; naive recovers keys and values of every head first. The deep pipeline of "
+        f"the {s.form} form is bound by {BINDING[t.binding]}; {_idle(t)}."
     )
     return f"Ways to gather the cache\n{grid(columns, rows, fold=1)}\n{wrapped(said)}"
 
 
-def overlap_binding(p: GatherPlan) -> str:
-    from mlaplan.costs.slices import binding
+BINDING = {
+    "dma": "DMA descriptors",
+    "link": "the link",
+    "compute": "compute",
+    "switch": "task switches",
+    "staging": "staging buffers",
+}
+BUBBLES = {"fill": "before the first slice", "link": "for slices", "staging": "for buffers", "merge": "for the end"}
 
-    names = {"dma": "DMA descriptors", "link": "the link", "compute": "compute", "switch": "task switches"}
-    names["staging"] = "staging buffers"
-    return names[binding(overlap.pipeline(p.work, p.rates, p.picked.slice_bytes, p.picked.depth))]
+
+def _idle(t: Timeline) -> str:
+    """Idle compute by its cause."""
+    causes = dict.fromkeys(b.cause for b in t.bubbles)
+    parts = [f"{format_seconds(t.idle_s(cause))} {BUBBLES[cause]}" for cause in causes]
+    return f"compute waits {', '.join(parts)}" if parts else "compute never waits"
 
 
 def sweep(s: Study, p: GatherPlan, stated: Stated | None) -> str:
@@ -186,7 +197,7 @@ def sweep(s: Study, p: GatherPlan, stated: Stated | None) -> str:
     least, most = min(c.slice_bytes for c in level), max(c.slice_bytes for c in level)
     said = [
         f"* within {overlap.PLATEAU:.0%} of the best, + part of the tile outside the on-chip memory. The plateau has "
-        f"slices of {kib(least)} to {kib(most)}, {min(c.depth for c in level)} deep or deeper; below it every slice "
+        f"slices of {_range(least, most, sizes)}, {min(c.depth for c in level)} deep or deeper; below it every slice "
         f"pays {format_seconds(p.rates.descriptor_s)} for its descriptor and {format_seconds(p.rates.switch_s)} for a "
         f"task, above it the first slice is late and the staging outgrows its memory. Picked: "
         f"{kib(p.picked.slice_bytes)}, {p.picked.depth} deep, which rides out one slice slower by "
@@ -196,6 +207,13 @@ def sweep(s: Study, p: GatherPlan, stated: Stated | None) -> str:
         said += [_verdict(v, stated) for v in s.verdicts]
     body = "\n".join(wrapped(one) for one in said)
     return f"Step over slice and depth, {p.work.form}\n{grid(columns, rows)}\n{body}"
+
+
+def _range(least: int, most: int, sizes: list[int]) -> str:
+    """From the least to the most, or from the least on where the most is the largest tried."""
+    if most == sizes[-1]:
+        return f"{kib(least)} and more (up to {kib(most)} tried)"
+    return f"{kib(least)} to {kib(most)}"
 
 
 def _cell(step_s: float, plateau: bool, spill_s: float) -> str:
@@ -213,16 +231,30 @@ def _verdict(v: Verdict, stated: Stated) -> str:
     return f"{stated.source}, {kib(v.slice_bytes)} at depth {v.depth}, {v.form}: {on}; {best}{jitter}."
 
 
-def sram(p: GatherPlan) -> str:
-    """Working set of the picked tile, and the article's own tile beside it."""
-    rows = [(x.part, kib(x.bytes), x.level, format_seconds(x.spill_s) if x.spill_s else "-") for x in p.fit.parts]
-    rows.append(("together", kib(p.fit.total_bytes), "", format_seconds(p.fit.spill_s) if p.fit.spill_s else "-"))
-    columns = (text("part"), Column("a core"), text("level"), Column("spill"))
-    said = (
+def sram(s: Study, p: GatherPlan) -> str:
+    """Working set of the picked tile, of the other form in one line, and the article's own tile beside it."""
+    fit = p.fit
+    rows = [(x.part, kib(x.bytes), kib(x.bytes * s.cores), x.level, _spill(x.spill_s)) for x in fit.parts]
+    rows.append(("together", kib(fit.total_bytes), kib(fit.total_bytes * s.cores), "", _spill(fit.spill_s)))
+    columns = (text("part"), Column("a core"), Column("a chip"), text("level"), Column("spill"))
+    said = [f"{form.capitalize()}: {_other(s, other)}." for form, other in s.plans.items() if other is not p]
+    said.append(
         f"Tile B x Q_c x H x D x 2, queries or outputs of one chunk of every sequence (no score matrix): "
-        f"{kib(p.q_chunk.tile_bytes)}."
+        f"{kib(p.q_chunk.tile_bytes)} a chip."
     )
-    return f"Working set of one task, {p.work.form}\n{grid(columns, rows)}\n{wrapped(said)}"
+    return f"Working set of one task, {p.work.form}\n{grid(columns, rows)}\n{wrapped(' '.join(said))}"
+
+
+def _spill(seconds: float) -> str:
+    return format_seconds(seconds) if seconds else "-"
+
+
+def _other(s: Study, p: GatherPlan) -> str:
+    """The working set of a form in one line."""
+    size = f"{kib(p.fit.total_bytes)} a core, {kib(p.fit.total_bytes * s.cores)} a chip"
+    if not p.fit.spilled:
+        return f"{size}, all in {', '.join(p.fit.levels)}"
+    return f"{size}; outside the levels of a core are {', '.join(p.fit.spilled)}, {_spill(p.fit.spill_s)} a step"
 
 
 def mapping(s: Study) -> str:
@@ -282,6 +314,8 @@ def border(s: Study) -> str:
         f"{batch} from {c:,}" if c is not None else f"{batch} never"
         for batch, c in zip(b.batches, b.contexts, strict=True)
     )
+    if all(c is None for c in b.contexts):
+        pays = "at no batch and context tried"
     implied = (
         f"A threshold of batch {b.at[0]} and {b.at[1]:,} tokens would follow if chunking cost "
         f"{format_seconds(b.implied_s)} in every layer and step, {_plausible(b.implied_s, s)}"
@@ -313,6 +347,8 @@ def notes(chip: Chip, s: Study) -> str:
     from mlaplan.report.notes import chip_notes
 
     assumed = s.plan.rates.assumed if s.plan is not None else ()
+    if chip.overheads.core_sync is None and s.cores > 1:
+        assumed = (*assumed, f"sync of cores as {'task switch' if chip.overheads.task_switch else 'kernel floor'}")
     lines = [f"Not stated for {chip.name}: {', '.join(assumed)}."] if assumed else []
     lines += [*(f"In a core: {one}." for one in s.local.assumed), *chip_notes(chip)]
     return "\n".join(wrapped(line, label="note       ") for line in lines)
