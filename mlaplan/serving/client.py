@@ -11,7 +11,8 @@ Assumptions, where a source does not say otherwise:
   - prefill first (SGLang): waiting prompts are prefilled, up to the chunk budget a step, before decode goes on;
     a prompt longer than the budget holds decode up until it is done
   - mixed (vLLM, TensorRT-LLM): each step decodes every sequence once and spends the rest of the budget on prompts;
-    both share the matrix products, t = prefill(new + decoding tokens) + decode(b, context) - decode(b, 1)
+    both share the matrix products, t = prefill(new + decoding tokens) + decode(b, context) - decode(b, 1), and
+    never less than decode alone
   - overlapped scheduling decides a step while the one before it runs: a request joins a step if it had arrived
     when the step `lag` before it began
   - the front end delays each request by a constant and a time per prompt token, requests beside each other
@@ -33,6 +34,7 @@ from mlaplan.serving.step_tables import StepTables
 
 WAVES = 10  # requests sent for each one in flight
 SHORTEST = 0.8  # of the nominal length; uniform from there to all of it
+TICK = 1e-9  # s: two events closer than this are at once, whatever the rounding of sums
 GOLDEN, PLASTIC = 0.6180339887498949, 0.7548776662466927  # steps of the low-discrepancy sequences
 
 
@@ -135,7 +137,7 @@ class _Run:
     def _admit(self) -> None:
         """Requests that the decision for the coming step knew of, as far as cache and slots hold them."""
         known = self.starts[0] if self.h.lag_steps else self.now
-        while self.arrivals and self.arrivals[0][0] <= known:
+        while self.arrivals and self.arrivals[0][0] <= known + TICK:
             self.waiting.append(heapq.heappop(self.arrivals)[2])
         while self.waiting:
             wanted = self.waiting[0].prompt + self.waiting[0].output
@@ -210,7 +212,8 @@ class _Run:
         tokens, done = self._prompts(max(self.h.chunk - decoding, 1))
         seconds = self.tables.prefill(tokens + decoding) / self.h.balance
         if b:
-            seconds += max(self.tables.decode(b, mean) - self.tables.decode(b, 1.0), 0.0)
+            alone = self.tables.decode(b, mean)
+            seconds = max(seconds + max(alone - self.tables.decode(b, 1.0), 0.0), alone)
         self.prefill_s += seconds
         self._step(seconds)
         if b:
@@ -225,7 +228,7 @@ class _Run:
         one = self.tables.decode(b, mean)
         if self.arrivals:
             gap = self.arrivals[0][0] - self.now
-            most = min(most, max(math.ceil(gap / one) + self.h.lag_steps, 1))
+            most = min(most, max(math.ceil((gap - TICK) / one) + self.h.lag_steps, 1))
         half_way = mean + 0.5 * most * self.h.tokens_per_round
         seconds = most * self.tables.decode(b, half_way)
         self.decode_s += seconds

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from mlaplan.validation import bars as bar
@@ -59,7 +58,7 @@ def run(sets: Sequence[str] = SETS) -> Run:
     stand_ins = sorted({p.engine for p in points if p.measure != "operator"} - set(_engines()))
     if stand_ins:
         notes.append(f"priced with the generic engine for want of a profile: {', '.join(stand_ins)}")
-    return Run(wanted, scored, [*_tables(wanted), *found], ratios, decisions, rejected, notes)
+    return Run(wanted, scored, found, ratios, decisions, rejected, notes)
 
 
 def _whole(sets: Sequence[str]) -> bool:
@@ -72,11 +71,3 @@ def _engines() -> set[str]:
 
     return {*engine_names(), *(f"{n}@{v}" for n in engine_names() for v in engine_versions(n))}
 
-
-def _tables(sets: Sequence[str]) -> list[Bar]:
-    """The bars on measured kernel tables, from the calibration where it is there."""
-    if find_spec("mlaplan.calibration") is None or not {"kernels", "collectives"} & set(sets):
-        return []
-    from mlaplan.validation import kernel_bars
-
-    return [b for b in kernel_bars.bars() if b.set in sets]
