@@ -83,6 +83,15 @@ def test_feedback_is_the_best_policy_where_there_is_compute_to_hide_behind(kind:
 
 
 @pytest.mark.parametrize("kind", traces.KINDS)
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_feedback_bears_a_model_that_is_wrong_by_a_factor_of_two(kind: str, factor: float) -> None:
+    r = K3.rates._replace(matrix_flops_per_s=K3.rates.matrix_flops_per_s * factor, switch_s=K3.rates.switch_s * factor)
+    believed = Device(K3.work, r, K3.sram_bytes)
+    found = policies.replay(K3, traces.synthetic(K3, kind, seed=0), "feedback", policies.Feedback(believed))
+    assert found.regret < 0.02
+
+
+@pytest.mark.parametrize("kind", traces.KINDS)
 def test_where_the_link_alone_decides_no_policy_matters(kind: str) -> None:
     d = device("absorbed")
     steps = traces.synthetic(d, kind, seed=1)
