@@ -17,7 +17,7 @@ import mlaplan
 PACKAGE = Path(mlaplan.__file__).parent
 
 LAYERS = (
-    "errors", "units", "specs", "workload", "strategy", "costs", "serving", "space", "engines", "rules",
+    "errors", "units", "specs", "workload", "strategy", "costs", "calibration", "serving", "space", "engines", "rules",
     "ranking", "explain", "families", "search", "plan", "kernel", "validation", "calibration", "check", "report", "cli",
     "__main__",
 )  # fmt: skip

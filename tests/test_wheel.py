@@ -54,7 +54,7 @@ def test_the_wheel_brings_every_chip_and_model(what: str, folder: str, installed
     done = run(["list", what, "--format", "json"], empty, [installed])
     assert done.returncode == 0, done.stderr
     names = {row["name"] for row in json.loads(done.stdout)[what]}
-    assert names == {path.stem for path in (REPO / folder).glob("*.yaml")}
+    assert names == {path.stem for path in (REPO / folder).glob("*.yaml") if not path.stem.endswith(".cal")}
     assert str(REPO) not in done.stdout
 
 

@@ -1,12 +1,14 @@
 """Time of one kernel from its work and its fit: the roofline, and what measured kernels add to it.
 
-    t = t0 + wave + split + ramp + row + smooth maximum of compute and memory
+    t = t0 + wave + split + ramp + row + active + stored + smooth maximum of compute and memory
 
     wave    w max(blocks / cores - 1, 0)           each further wave of thread blocks pays its start again
     split   s max(1 - blocks / cores, 0)           sequences split over idle cores are merged by a second kernel;
                                                    where a block has more than two tiles, so that splitting pays
     ramp    r log2(units / cores), 0 to 4 doublings, while the stream of tiles builds up to full bandwidth
     row     one step for each row of a token copy  permutation, quantisation and weighted sum around expert GEMMs
+    active  one step for each expert with tokens   its tiles start anew
+    stored  one step for each expert of the chip   grouped kernels that visit every problem, empty or not
 
 A causal prefill waits for its longest thread block, the last tile of queries over all keys: that block's time is
 joined to the mean over the cores. `passes` counts extra reads and writes of queries and outputs (rotary embedding
@@ -49,6 +51,8 @@ class Work(NamedTuple):
     units: Numeric = 0.0  # tiles of keys over all thread blocks
     longest: Numeric = 0.0  # FLOP of the longest thread block
     rows: Numeric = 0.0  # token copies
+    active: Numeric = 0.0  # experts that have tokens
+    stored: Numeric = 0.0  # experts that the chip holds
 
 
 class Timing(NamedTuple):
@@ -81,6 +85,10 @@ def _steps_s(fit: KernelFit, work: Work, cores: float) -> Numeric:
         extra = extra + fit.ramp * np.clip(np.log2(np.maximum(work.units / cores, 1.0)), 0.0, DOUBLINGS)
     if fit.row:
         extra = extra + fit.row * work.rows
+    if fit.active:
+        extra = extra + fit.active * work.active
+    if fit.stored:
+        extra = extra + fit.stored * work.stored
     return extra
 
 

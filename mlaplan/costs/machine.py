@@ -114,20 +114,20 @@ class Machine:
         return [Op("kv_cache_cast", "kv_cast", memory_s, 0.0, nbytes, memory_s=memory_s, residual=CAST_RESIDUAL)]
 
     def experts(
-        self, name: str, rows: Numeric, padded_rows: Numeric, active: Numeric, inner: Numeric, dispatched: bool
-    ) -> Op:
+        self, name: str, rows: Numeric, padded_rows: Numeric, active: Numeric, stored: Numeric, inner: Numeric,
+        dispatched: bool,
+    ) -> Op:  # fmt: skip
         """The routed experts of one layer: gate and up [d, 2 inner], activation, down [inner, d], grouped.
 
-        `rows` token copies over `active` experts, as tiles `padded_rows`; one fit covers the whole block. Behind a
-        dispatch engines run another kernel, whose fit is used where the chip has one.
+        `rows` token copies over `active` of `stored` experts, as tiles `padded_rows`; one fit covers the whole block.
+        Behind a dispatch engines run another kernel, whose fit is used where the chip has one.
         """
         d = self.model.hidden_size
         mm = matmul(self.chip, self.model, "routed", self.weight_dtype)
-        nbytes = active * 3.0 * d * inner * mm.weight_bytes + rows * (2.0 * d + 4.0 * inner) * ACTIVATION_BYTES
-        flops, padded = (roof.gemm_flops(r, d, 3.0 * inner) for r in (rows, padded_rows))
         own = dispatched and mm.key in self.chip.efficiency.get("grouped_gemm_ep", {})
         op = "grouped_gemm_ep" if own else "grouped_gemm"
-        return self._kernel(name, op, mm.key, mm.peak_flops, Work(flops, padded, nbytes, rows=rows))
+        work = expert_work(d, inner, rows, padded_rows, active, stored, mm.weight_bytes)
+        return self._kernel(name, op, mm.key, mm.peak_flops, work)
 
     def elementwise(self, name: str, nbytes: Numeric, flops: Numeric = 0.0) -> Op:
         """A kernel that only moves memory: norms, rotary embedding, cache write, sampling."""
@@ -142,6 +142,17 @@ class Machine:
         wide = bool(np.max(np.asarray(group.ranks) * np.asarray(group.stride)) > self.chip.scale_up.chips_per_node)
         residual = net.collective_residual(self.chip, op, wide)
         return link_op(name, time_s, net.volume_bytes(op, size, group.ranks), residual)
+
+
+def expert_work(
+    hidden: Numeric, inner: Numeric, rows: Numeric, padded_rows: Numeric, active: Numeric, stored: Numeric,
+    weight_bytes: float,
+) -> Work:  # fmt: skip
+    """Gate, up and down of `active` experts: 6 d I FLOP a row; weights once, rows in, between and out in 16 bit."""
+    flops, padded = (roof.gemm_flops(r, hidden, 3.0 * inner) for r in (rows, padded_rows))
+    moved = rows * (2.0 * hidden + 4.0 * inner) * ACTIVATION_BYTES
+    nbytes = active * 3.0 * hidden * inner * weight_bytes + moved
+    return Work(flops, padded, nbytes, rows=rows, active=active, stored=stored)
 
 
 def link_op(name: str, time_s: Numeric, link_bytes: Numeric, residual: float) -> Op:

@@ -83,7 +83,8 @@ def _experts(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice, dispatched: 
     active = np.minimum(distinct_experts(f.experts, k, everyone) / s.ep, stored)
     # mean rows of an active expert, each padded to the tile
     each = pad_to(rows / active, m.tile.gemm_rows)
-    return m.experts("routed_experts", rows, active * each, active, f.intermediate_size / moe_tp(s), dispatched)
+    inner = f.intermediate_size / moe_tp(s)
+    return m.experts("routed_experts", rows, active * each, active, stored, inner, dispatched)
 
 
 def moe_tp(s: MoeShape) -> Numeric:

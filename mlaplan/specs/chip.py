@@ -162,6 +162,19 @@ class HostLink(Spec):
     bandwidth: Figure[Bandwidth]
 
 
+class Calibration(Spec):
+    """Fits of one engine's kernels on one chip, laid over the chip's own: `hardware/CHIP.ENGINE.cal.yaml`."""
+
+    kind: Literal["calibration"]
+    chip: Text
+    engine: Text
+    versions: dict[Text, Text] = Field(default_factory=dict, description="what was measured, by engine or library")
+    notes: tuple[Text, ...] = ()
+    efficiency: dict[KernelOp, dict[KernelDtype, KernelFit]] = Field(default_factory=dict)
+    scale_up: dict[CollectiveOp, CollectiveFit] = Field(default_factory=dict)
+    scale_out: dict[CollectiveOp, CollectiveFit] = Field(default_factory=dict)
+
+
 class Chip(Spec):
     """One schedulable device. A dtype that `peak` does not list is not supported by the matrix units."""
 
@@ -190,12 +203,18 @@ class Chip(Spec):
     power: Figure[Power] | None = None
 
     _origin: str = PrivateAttr(default="")
+    _calibration: str = PrivateAttr(default="")
     _warnings: tuple[Problem, ...] = PrivateAttr(default=())
 
     @property
     def origin(self) -> str:
         """The file this chip was read from."""
         return self._origin
+
+    @property
+    def calibration(self) -> str:
+        """The file of an engine's fits that was laid over the chip's own, or nothing."""
+        return self._calibration
 
     @property
     def warnings(self) -> tuple[Problem, ...]:

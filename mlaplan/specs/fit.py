@@ -64,6 +64,8 @@ class KernelFit(Spec):
     split: Floor = Field(default=0.0, description="decode: merge of sequences split to fill idle cores")
     ramp: Floor = Field(default=0.0, description="time of each doubling of the tiles a core works on, up to 16")
     row: Floor = Field(default=0.0, description="experts: time of each row of a token copy (permute, quantise, sum)")
+    active: Floor = Field(default=0.0, description="experts: time of each expert that has tokens")
+    stored: Floor = Field(default=0.0, description="experts: time of each expert that the chip holds")
     longest: FractionOrZero = Field(default=0.0, description="prefill: weight of the longest thread block's own time")
     passes: Passes = Field(default=0.0, description="attention: extra passes over queries and outputs")
     tile: Count | None = Field(default=None, description="rows and columns of a thread block's tile")

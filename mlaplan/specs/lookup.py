@@ -14,17 +14,31 @@ from mlaplan.errors import Problem, SpecError, UnknownName, Unreadable, did_you_
 from mlaplan.specs import source
 
 if TYPE_CHECKING:
-    from mlaplan.specs.chip import Chip
+    from mlaplan.specs.chip import Calibration, Chip
     from mlaplan.specs.model import Model
 
 FOLDERS = {"chip": "hardware", "model": "models"}
 SUFFIXES = (".yaml", ".yml", ".json")
+OVERLAY = ".cal"  # hardware/CHIP.ENGINE.cal.yaml holds what calibration found, and is no chip itself
 PACKAGE = Path(__file__).resolve().parent.parent
 
 
-def load_chip(name_or_path: str, overrides: Sequence[str] = ()) -> Chip:
-    """The chip of this name or file, with `path=value` or `path=x0.5` overrides applied before validation."""
-    return _chip(source.read(find("chip", name_or_path)), overrides)
+def load_chip(name_or_path: str, overrides: Sequence[str] = (), engine: str | None = None) -> Chip:
+    """The chip of this name or file, with `path=value` or `path=x0.5` overrides applied before validation.
+
+    With an engine, the fits of its calibration file beside the chip's, if there is one, replace the chip's own.
+    """
+    file = find("chip", name_or_path)
+    return _chip(source.read(file), overrides, overlay_file(file, engine))
+
+
+def overlay_file(chip_file: str, engine: str | None) -> str | None:
+    """The calibration of an engine beside a chip's file: CHIP.ENGINE.cal.yaml."""
+    if engine is None:
+        return None
+    path = Path(chip_file)
+    overlay = path.with_name(f"{path.stem}.{engine}{OVERLAY}.yaml")
+    return str(overlay) if overlay.is_file() else None
 
 
 def load_model(name_or_path: str) -> Model:
@@ -36,8 +50,12 @@ def validate_file(path: str | Path) -> list[Problem]:
     """Every problem of a chip, a model or a config.json, told apart by content; raises only Unreadable."""
     try:
         document = source.read(path)
-        if _kind(document) == "chip":
+        kind = _kind(document)
+        if kind == "chip":
             return list(_chip(document).warnings)
+        if kind == "calibration":
+            _calibration(document)
+            return []
         _model(document)
         return []
     except Unreadable:
@@ -46,20 +64,49 @@ def validate_file(path: str | Path) -> list[Problem]:
         return error.problems
 
 
-def _chip(document: source.Document, overrides: Sequence[str] = ()) -> Chip:
+def load_calibration(file: str) -> Calibration:
+    """The calibration in this file."""
+    return _calibration(source.read(file))
+
+
+def _calibration(document: source.Document) -> Calibration:
+    from mlaplan.specs.chip import Calibration
+    from mlaplan.specs.validate import build
+
+    return build(Calibration, document)
+
+
+def _chip(document: source.Document, overrides: Sequence[str] = (), overlay: str | None = None) -> Chip:
     from mlaplan.specs.chip import Chip
     from mlaplan.specs.plausible import warnings
     from mlaplan.specs.validate import build
 
     _refuse_other_kind(document, "chip")
+    if overlay is not None:
+        _lay_over(document, source.read(overlay))
     if overrides:
         from mlaplan.specs.override import apply
 
         apply(document, Chip, overrides)
     chip = build(Chip, document)
-    chip._origin = document.file
+    chip._origin, chip._calibration = document.file, overlay or ""
     chip._warnings = tuple(warnings(chip, document))
     return chip
+
+
+def _lay_over(document: source.Document, overlay: source.Document) -> None:
+    """Puts the fits of a calibration in the place of the chip's own; a mistake in it is told as its own."""
+    found = _calibration(overlay)
+    if found.chip != document.data.get("name"):
+        expected = f"{document.data.get('name')}, the chip beside it"
+        raise SpecError([overlay.problem(("chip",), f"this calibrates {found.chip}", expected=expected)])
+    data = document.data
+    for op, fits in overlay.data.get("efficiency", {}).items():
+        own = data.setdefault("efficiency", {})
+        own[op] = {**own.get(op, {}), **fits}
+    for link in ("scale_up", "scale_out"):
+        if isinstance(data.get(link), dict) and overlay.data.get(link):
+            data[link]["collectives"] = {**data[link].get("collectives", {}), **overlay.data[link]}
 
 
 def _model(document: source.Document) -> Model:
@@ -97,8 +144,8 @@ def kind_of(name_or_path: str) -> str:
 def _kind(document: source.Document) -> str:
     """`chip` or `model`, by content."""
     given = document.data.get("kind")
-    if given in FOLDERS:
-        return given
+    if given in FOLDERS or given == "calibration":
+        return str(given)
     if is_config(document):
         return "model"
     wanted = "'kind: chip', 'kind: model', or a Hugging Face config.json"
@@ -164,7 +211,8 @@ def _names(kind: str) -> list[tuple[str, str]]:
     for folder in folders(kind):
         if folder.is_dir():
             for path in sorted(folder.iterdir()):
-                if path.suffix in (".yaml", ".yml") and not path.name.startswith("."):
+                is_overlay = path.stem.endswith(OVERLAY)
+                if path.suffix in (".yaml", ".yml") and not is_overlay and not path.name.startswith("."):
                     found.setdefault(path.stem, str(path))
     return sorted(found.items())
 

@@ -20,8 +20,8 @@ from mlaplan.specs.places import Loc, dotted, field_type, figure_of, keys_at, qu
 
 _FACTOR = re.compile(r"[x×*]\s*(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)")
 _FIT_KEYS = (
-    "compute", "memory", "floor", "norm", "wave", "split", "ramp", "row", "longest", "passes", "tile", "fill", "supply",
-    "quantise", "store", "alpha", "bandwidth", "knee",
+    "compute", "memory", "floor", "norm", "wave", "split", "ramp", "row", "active", "stored", "longest", "passes",
+    "tile", "fill", "supply", "quantise", "store", "alpha", "bandwidth", "knee",
 )  # fmt: skip
 _USAGE = "path=value or path=x0.5, such as memory.bandwidth='4 TB/s'"
 

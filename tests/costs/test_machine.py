@@ -55,7 +55,7 @@ def test_per_head_products():
 
 def test_experts_are_one_call():
     # 3 matrices of 1000 x 500 in each of 5 experts, 40 rows as 80 of tiles
-    op = r.machine(BF16).experts("x", 40, 80, 5, 500, False)
+    op = r.machine(BF16).experts("x", 40, 80, 5, 20, 500, False)
     assert op.flops == 40 * 2 * 3 * 1000 * 500
     assert op.bytes == 5 * 3 * 500_000 * 2 + 40 * (2 * 1000 + 4 * 500) * 2
     assert op.time_s == pytest.approx(r.kernel_s(2 * op.flops, op.bytes), rel=1e-14)

@@ -106,7 +106,7 @@ def _experts(out: Ledger, f: Any, t: int, r: Ranks, op: str) -> None:
     weights = active * 3 * d * inner * part_width(case, "routed")
     # rows in and out, gate and up out and in, their product out and in
     moved = rows * (2 * d + 4 * inner) * WIRE
-    out.kernel(op, name, peak, 2.0 * padded * d * 3 * inner, weights + moved, rows=rows)
+    out.kernel(op, name, peak, 2.0 * padded * d * 3 * inner, weights + moved, rows=rows, active=active, stored=stored)
 
 
 def _gathered(case: Case, t: int, r: Ranks) -> float:

@@ -95,11 +95,12 @@ class Ledger:
     def kernel(
         self, op: str, fit_name: str, peak: float, flops: float, nbytes: float, *, io: float = 0.0,
         blocks: float = 0.0, units: float = 0.0, longest: float = 0.0, rows: float = 0.0,
+        active: float = 0.0, stored: float = 0.0,
     ) -> None:  # fmt: skip
         """t0 + smooth maximum of FLOP / (b peak) and bytes / (a BW), and the steps that do not overlap.
 
         io: bytes of queries and outputs. blocks, units: thread blocks and their tiles. longest: FLOP of the longest
-        thread block. rows: token copies of experts.
+        thread block. rows: token copies of experts. active, stored: experts with tokens, and all of the chip.
         """
         fit, cores = self.case.chip.kernel(op, fit_name), float(self.case.chip.cores)
         compute_s = flops / (fit.compute * peak)
@@ -112,7 +113,7 @@ class Ledger:
             self.chip_s += fit.split * max(cores - blocks, 0.0) / cores
         if units > cores:
             self.chip_s += fit.ramp * min(math.log2(units / cores), 4.0)
-        self.chip_s += fit.row * rows
+        self.chip_s += fit.row * rows + fit.active * active + fit.stored * stored
 
     def gemm(self, part: str, m: float, k: float, n: float) -> None:
         """[m, k] x [k, n]: 2 m k n FLOP with m in whole tiles; weights once, 16-bit activations in and out."""

@@ -47,7 +47,7 @@ def sourced(node: object, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def test_the_chips_are_the_shipped_ones() -> None:
-    assert sorted(p.stem for p in HARDWARE.glob("*.yaml")) == NAMES
+    assert sorted(p.stem for p in HARDWARE.glob("*.yaml") if not p.stem.endswith(".cal")) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)

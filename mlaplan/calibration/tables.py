@@ -1,0 +1,207 @@
+"""The measured tables of the aiconfigurator-core package, as clean rows.
+
+Only read from the installed package (extra `silicon`), never copied. What a row measures, from the collectors of
+ai-dynamo/aiconfigurator: latencies in ms, of a CUDA graph replayed on the same buffers.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from mlaplan.calibration.experts import active_experts
+from mlaplan.calibration.rows import SPIKE_OF_LIBRARIES, Rows, gathered, without_spikes
+from mlaplan.errors import MlaplanError
+
+PACKAGE = "aiconfigurator_core"
+VERSIONS = {"sglang": "0.5.14", "trtllm": "1.3.0rc20", "vllm": "0.24.0"}
+NCCL = "2.29.2"
+DEEPEP = {1: "0.5.12", 2: "0.5.6.post2", 4: "0.5.6.post2", 8: "0.5.6.post2"}  # nodes -> version under sglang
+TITLES = {"sglang": "SGLang", "trtllm": "TensorRT-LLM", "vllm": "vLLM"}
+OURS = {"bfloat16": "bf16", "half": "bf16", "fp8": "fp8", "fp8_block": "fp8_block", "int4_wo": "int4"}
+THEIRS = {"bf16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8_block", "int4": "int4_wo"}
+
+# SGLang's prefill table holds an absorbed kernel that its server does not use for a plain prefill
+PREFILL_ENGINES = ("trtllm",)
+# one-hot gates with a stride of a whole group let group-limited routing drop half of the experts
+HONEST_BALANCED = ("trtllm",)
+COLLECTIVES = {"all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
+               "alltoall": "all_to_all"}  # fmt: skip
+
+
+def root() -> Path | None:
+    """The folder of the tables, or None where the package is not installed."""
+    spec = importlib.util.find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
+        return None
+    return Path(spec.origin).parent / "systems" / "data"
+
+
+def needed_root() -> Path:
+    found = root()
+    if found is None:
+        raise MlaplanError("the measured tables are not installed; expected: pip install 'mlaplan[silicon]'")
+    return found
+
+
+def chips() -> list[str]:
+    """Chips of ours that have tables, by our names."""
+    known = needed_root().iterdir()
+    return sorted(path.name.replace("_", "-") for path in known if path.is_dir())
+
+
+def folder(chip: str) -> Path:
+    """The tables of a chip by our name of it."""
+    path = needed_root() / chip.replace("-", "_")
+    if not path.is_dir():
+        raise MlaplanError(f"no measured tables of {chip}; expected one of {', '.join(chips())}")
+    return path
+
+
+@cache
+def _table(path: Path) -> pd.DataFrame | None:
+    return pd.read_parquet(path) if path.is_file() else None
+
+
+def _read(chip: str, family: str, engine: str, table: str, version: str | None = None) -> pd.DataFrame | None:
+    version = version or VERSIONS[engine]
+    return _table(folder(chip) / family / engine / version / f"{table}.parquet")
+
+
+def _source(engine: str, table: str) -> str:
+    return f"ai-dynamo/aiconfigurator {table}, {TITLES[engine]} {VERSIONS[engine]}"
+
+
+def mla_decode(chip: str, engine: str, dtype: str) -> Rows | None:
+    """The absorbed decode core: heads of a rank, batch, context (tokens in the cache, the new one included)."""
+    t = _read(chip, "mla", engine, "generation_mla_perf")
+    if t is None:
+        return None
+    t = t[t.kv_cache_dtype == THEIRS[dtype]]
+    shape = pd.DataFrame({"heads": t.num_heads, "batch": t.batch_size, "context": t.step + 1})
+    rows = gathered("mla_decode", dtype, shape, t.latency * 1e-3, _source(engine, "generation_mla_perf"))
+    return without_spikes(rows, ("context", "batch")) if len(rows) else None
+
+
+def mla_prefill(chip: str, engine: str, dtype: str) -> Rows | None:
+    """The naive causal core of whole prompts: heads of a rank, batch, tokens a prompt."""
+    t = _read(chip, "mla", engine, "context_mla_perf")
+    if t is None or engine not in PREFILL_ENGINES:
+        return None
+    t = t[t.kv_cache_dtype == THEIRS[dtype]]
+    shape = pd.DataFrame({"heads": t.num_heads, "batch": t.batch_size, "tokens": t.isl})
+    rows = gathered("mla_prefill", dtype, shape, t.latency * 1e-3, _source(engine, "context_mla_perf"))
+    return without_spikes(rows, ("tokens", "batch")) if len(rows) else None
+
+
+def mla_module(chip: str, engine: str, kv_dtype: str, gemm_dtype: str) -> Rows | None:
+    """The whole decode attention of one DeepSeek-V3 layer: projections, core, output; no all-reduce."""
+    t = _read(chip, "mla", engine, "mla_generation_module_perf")
+    if t is None:
+        return None
+    t = t[(t.kv_cache_dtype == THEIRS[kv_dtype]) & (t.gemm_type == THEIRS[gemm_dtype])]
+    shape = pd.DataFrame({"heads": t.num_heads, "batch": t.batch_size, "context": t.step})
+    name = f"{kv_dtype} KV, {gemm_dtype} weights"
+    rows = gathered("mla_module", name, shape, t.latency * 1e-3, _source(engine, "mla_generation_module_perf"))
+    return without_spikes(rows, ("context", "batch")) if len(rows) else None
+
+
+def gemm(chip: str, engine: str, dtype: str, least: int = 512) -> Rows | None:
+    """[m, k] x [k, n] with n and k of at least `least`; fp8_block quantises its input in the call."""
+    t = _read(chip, "gemm", engine, "gemm_perf")
+    if t is None:
+        return None
+    t = t[(t.gemm_dtype == THEIRS[dtype]) & (t.n >= least) & (t.k >= least)]
+    rows = gathered("gemm", dtype, t[["m", "n", "k"]], t.latency * 1e-3, _source(engine, "gemm_perf"))
+    return without_spikes(rows, ("m",), SPIKE_OF_LIBRARIES) if len(rows) else None
+
+
+def bmm(chip: str, engine: str, dtype: str) -> Rows | None:
+    """The absorbed up-projections as one batched product: heads, tokens, and the inner and outer width."""
+    t = _read(chip, "mla_bmm", engine, "mla_bmm_perf")
+    if t is None:
+        return None
+    t = t[t.bmm_dtype == THEIRS[dtype]]
+    before = (t.op_name == "mla_gen_pre").to_numpy()
+    shape = pd.DataFrame(
+        {"heads": t.num_heads, "m": t.num_tokens, "k": np.where(before, 128, 512), "n": np.where(before, 512, 128)}
+    )
+    rows = gathered("bmm", dtype, shape, t.latency * 1e-3, _source(engine, "mla_bmm_perf"))
+    return without_spikes(rows, ("m",), SPIKE_OF_LIBRARIES) if len(rows) else None
+
+
+def grouped_gemm(chip: str, engine: str, dtype: str) -> Rows | None:
+    """The routed experts of one block of DeepSeek-V3 or Kimi-K2 on one rank, its EP part, by expected load."""
+    t = _read(chip, "moe", engine, "moe_perf")
+    if t is None:
+        return None
+    t = t[(t.moe_dtype == THEIRS[dtype]) & (t.hidden_size == 7168) & (t.inter_size == 2048)]
+    balanced = t.distribution == "balanced"
+    # the busiest rank of a skewed draw is not in the table: only the whole draw is known
+    t = t[(balanced & (engine in HONEST_BALANCED)) | (~balanced & (t.moe_ep_size == 1))]
+    if t.empty:
+        return None
+    experts, topk, tokens = (t[c].to_numpy(float) for c in ("num_experts", "topk", "num_tokens"))
+    ep, skew = t.moe_ep_size.to_numpy(float), t.distribution.map(_skew).to_numpy(float)
+    shape = pd.DataFrame(
+        {
+            "rows": tokens * topk / ep,
+            "active": active_experts(tokens, topk, experts, skew) / ep,
+            "stored": experts / ep,
+            "inner": t.inter_size.to_numpy(float) / t.moe_tp_size.to_numpy(float),
+            "hidden": t.hidden_size.to_numpy(float),
+        }
+    )
+    seconds = pd.Series(t.latency.to_numpy() * 1e-3)
+    rows = gathered("grouped_gemm", dtype, shape, seconds, _source(engine, "moe_perf"))
+    return without_spikes(rows, ("rows",)) if len(rows) else None
+
+
+def _skew(distribution: str) -> float:
+    """The exponent of a power law, 0 for balanced."""
+    return 0.0 if distribution == "balanced" else float(distribution.rsplit("_", 1)[1])
+
+
+def collective(chip: str, op: str) -> Rows | None:
+    """One NCCL operation inside a node: ranks, bytes of the whole buffer."""
+    t = _read(chip, "comm", "nccl", "nccl_perf", NCCL)
+    if t is None:
+        return None
+    t = t[(t.op_name.map(COLLECTIVES) == op) & (t.nccl_dtype == "half")]
+    shape = pd.DataFrame({"ranks": t.num_gpus, "bytes": 2.0 * t.message_size})
+    rows = gathered(op, "bf16", shape, t.latency * 1e-3, f"ai-dynamo/aiconfigurator nccl_perf, NCCL {NCCL}, half")
+    return without_spikes(rows, ("bytes",), SPIKE_OF_LIBRARIES) if len(rows) else None
+
+
+def custom_all_reduce(chip: str, engine: str, eager: bool = False) -> Rows | None:
+    """The engine's own all-reduce kernel: ranks, bytes."""
+    t = _read(chip, "comm", engine, "custom_allreduce_perf")
+    if t is None:
+        return None
+    wanted = "eager" if eager else "graph"
+    if t.kernel_source.str.contains("eager|graph").any():
+        t = t[t.kernel_source.str.endswith(wanted)]
+    elif eager:
+        return None
+    shape = pd.DataFrame({"ranks": t.num_gpus, "bytes": 2.0 * t.message_size})
+    op = "all_reduce_custom_eager" if eager else "all_reduce_custom"
+    rows = gathered(op, "bf16", shape, t.latency * 1e-3, f"{_source(engine, 'custom_allreduce_perf')}, {wanted}")
+    return without_spikes(rows, ("bytes",), SPIKE_OF_LIBRARIES) if len(rows) else None
+
+
+def deepep_low_latency(chip: str, op: str, nodes: int) -> Rows | None:
+    """DeepEP's low-latency `dispatch` or `combine`: ranks, and V = tokens x 8 copies x bytes of one (fp8 and scales
+    out, 16 bit back)."""
+    t = _read(chip, "comm", "sglang", "wideep_deepep_ll_perf", DEEPEP[nodes])
+    if t is None:
+        return None
+    t = t[(t.node_num == nodes) & (t.hidden_size == 7168) & (t.num_topk == 8) & (t.num_experts == 256)]
+    each = 7168 + 7168 / 128 * 4 if op == "dispatch" else 2 * 7168
+    shape = pd.DataFrame({"ranks": 8.0 * nodes + 0.0 * t.num_token, "bytes": t.num_token * 8.0 * each})
+    source = f"ai-dynamo/aiconfigurator wideep_deepep_ll_perf, SGLang {DEEPEP[nodes]}"
+    rows = gathered(op, "fp8" if op == "dispatch" else "bf16", shape, t[f"{op}_avg_t_us"] * 1e-6, source)
+    return without_spikes(rows, ("bytes",), SPIKE_OF_LIBRARIES) if len(rows) else None
