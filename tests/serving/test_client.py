@@ -16,13 +16,7 @@ def flat(decode_s: float = 0.01, prefill_s: float = 0.1, per_token_s: float = 0.
     """Decode takes `decode_s` whatever the batch; prefill takes `prefill_s` and `per_token_s` a token."""
     tokens = [1.0, 100_000.0]
     prefill = [prefill_s + per_token_s * t for t in tokens]
-    return StepTables(
-        [1.0, 1000.0],
-        [1.0, 100_000.0],
-        [[decode_s, decode_s]] * 2,
-        tokens,
-        [prefill_s + per_token_s * t for t in tokens],
-    )
+    return StepTables([1.0, 1000.0], [1.0, 100_000.0], [[decode_s, decode_s]] * 2, tokens, prefill)
 
 
 FIRST = Habits(mixed=False, chunk=8192, slots=4096, kv_tokens=10**9, lag_steps=0)
