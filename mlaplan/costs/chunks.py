@@ -15,6 +15,7 @@ import numpy as np
 from mlaplan.costs import kv, mapping, overlap, sram
 from mlaplan.costs.mapping import Decode, Scheme
 from mlaplan.costs.overlap import Choice, Rates, Work
+from mlaplan.costs.slices import Pipeline
 
 if TYPE_CHECKING:
     from mlaplan.specs.chip import Chip
@@ -115,6 +116,7 @@ class LocalPlan(NamedTuple):
     scheme: Scheme
     fit: sram.Fit
     assumed: tuple[str, ...]
+    pipeline: Pipeline  # of one core
 
 
 def task_rows(chip: Chip, a: MLA, heads: int, q_len: int, tile_tokens: int, row_bytes: float) -> tuple[int, int]:
@@ -153,7 +155,10 @@ def local_plan(
     parts = sram.working_set(a, sram.Tile(q_chunk * task_heads, task_heads, tokens, picked.depth), "absorbed", row)
     count = int(overlap.slice_count(work, picked.slice_bytes))
     fit = sram.place(chip, parts, cores.number, count, picked.depth)
-    return LocalPlan(q_chunk, task_heads, tokens, picked.slice_bytes, picked.depth, scheme, fit, per_core.assumed)
+    costs = overlap.pipeline(work, per_core, picked.slice_bytes, picked.depth)
+    return LocalPlan(
+        q_chunk, task_heads, tokens, picked.slice_bytes, picked.depth, scheme, fit, per_core.assumed, costs
+    )  # fmt: skip
 
 
 def core_rates(chip: Chip) -> Rates:

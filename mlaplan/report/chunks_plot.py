@@ -12,14 +12,14 @@ from mlaplan.report.chunks_text import kib
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from mlaplan.costs.chunks import GatherPlan
+    from mlaplan.costs.chunks import GatherPlan, LocalPlan
+    from mlaplan.costs.slices import Pipeline
     from mlaplan.costs.study import Study
     from mlaplan.specs.chip import Chip
     from mlaplan.specs.model import Model
 
 SHOWN = 12  # slices, and rounds, that a timeline shows
-ROWS = ("dma", "link", "compute")
-TITLES = {"dma": "DMA", "link": "link", "compute": "compute"}
+ROWS = {"dma": "DMA", "link": "link", "compute": "compute"}
 COLORS = ("#4477aa", "#66ccee")  # slices take turns
 IDLE = "#ee6677"
 DEPTHS = (1, 2, 4, 8, 16)
@@ -51,23 +51,32 @@ def draw(model: Model, chip: Chip, s: Study, path: str) -> None:
 
 
 def timeline(axes: Axes, p: GatherPlan) -> None:
-    """The first slices on DMA, link and compute; idle compute in red."""
+    """The first slices of the gather on DMA, link and compute; idle compute in red."""
     one = overlap.pipeline(p.work, p.rates, p.picked.slice_bytes, p.picked.depth)
-    t = slices.timeline(one)
-    slot = max(one.transfer_s, one.tasks * one.task_s, one.descriptor_s)
-    until = min(t.total_s, one.latency_s + (SHOWN + 1) * slot)
-    for row, name in enumerate(ROWS):
+    what = f"gathered in slices of {kib(p.picked.slice_bytes)}, {p.picked.depth} deep, {p.work.form}"
+    _slices(axes, one, ROWS, what)
+
+
+def core(axes: Axes, p: LocalPlan) -> None:
+    """The first slices from the chip's own memory in one core."""
+    rows = {"dma": "DMA", "link": "memory", "compute": "compute"}
+    if not p.pipeline.descriptor_s:
+        rows.pop("dma")
+    _slices(axes, p.pipeline, rows, f"own memory, one core: slices of {kib(p.slice_bytes)}, {p.depth} deep")
+
+
+def _slices(axes: Axes, p: Pipeline, rows: dict[str, str], what: str) -> None:
+    t = slices.timeline(p)
+    slot = max(p.transfer_s, p.tasks * p.task_s, p.descriptor_s)
+    until = min(t.total_s, p.latency_s + (SHOWN + 1) * slot)
+    for row, name in enumerate(rows):
         for b in (b for b in t.bars if b.resource == name and b.start_s < until):
             _bar(axes, row, b.start_s, min(b.end_s, until), COLORS[b.slice % 2])
     for bubble in (b for b in t.bubbles if b.start_s < until):
-        _bar(axes, 2, bubble.start_s, min(bubble.end_s, until), IDLE)
-    _rows(axes, [TITLES[name] for name in ROWS])
+        _bar(axes, len(rows) - 1, bubble.start_s, min(bubble.end_s, until), IDLE)
+    _rows(axes, list(rows.values()))
     axes.set_xlim(0, until * US)
-    axes.set_title(
-        f"gathered in slices of {kib(p.picked.slice_bytes)}, {p.picked.depth} deep, {p.work.form}: the first "
-        f"{until * US:.1f} of {t.total_s * US:.0f} us (red: idle)",
-        fontsize=9, loc="left",
-    )  # fmt: skip
+    axes.set_title(f"{what}: the first {until * US:.1f} of {t.total_s * US:.0f} us (red: idle)", fontsize=9, loc="left")
     axes.set_xlabel("us", fontsize=8)
 
 
@@ -84,8 +93,11 @@ def _rows(axes: Axes, names: list[str]) -> None:
 
 
 def buffers(axes: Axes, chip: Chip, s: Study) -> None:
-    """Pages from device memory into L2, from L2 into the core, compute: two buffers between each."""
+    """Pages from device memory into L2, from L2 into the core, compute, two buffers between; one core if not whole."""
     b = s.buffered
+    if b.items == 1:
+        core(axes, s.local)
+        return
     times = np.tile([b.gather_s, b.copy_s, b.compute_s], (b.items, 1))
     found = chain.schedule(times, (0.0, 0.0), [chain.Span(0, 1, 2), chain.Span(1, 2, 2)])
     count = min(b.items, SHOWN)
@@ -133,7 +145,7 @@ def _plain_log(axes: Axes, values: list[float]) -> None:
     """Ticks 1, 2, 5 times a power of ten within the data, as plain numbers."""
     low, high = min(values), max(values)
     ticks = [m * 10.0**k for k in range(-3, 9) for m in (1, 2, 5) if low * 0.8 <= m * 10.0**k <= high * 1.2]
-    axes.set_yticks(ticks, [f"{tick:,g}" for tick in ticks])
+    axes.set_yticks(ticks, [f"{tick:,.0f}" if tick >= 1 else f"{tick:g}" for tick in ticks])
 
 
 def border(axes: Axes, p: GatherPlan) -> None:
@@ -147,7 +159,7 @@ def border(axes: Axes, p: GatherPlan) -> None:
     for i, row in enumerate(share):
         for j, value in enumerate(row):
             color = "white" if abs(value) > 0.6 * limit else "black"
-            axes.text(j + 0.5, i + 0.5, f"{value:.0f}", ha="center", va="center", fontsize=6, color=color)
+            axes.text(j + 0.5, i + 0.5, f"{round(value)}", ha="center", va="center", fontsize=6, color=color)
             below = share[i, j - 1] > 0 if j else value > 0
             if (value > 0) != below:
                 axes.plot([j, j], [i, i + 1], color="black", lw=2)
