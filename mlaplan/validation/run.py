@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mlaplan.validation import bars as bar
-from mlaplan.validation import compare, flags, silicon
+from mlaplan.validation import compare, flags, kernel_bars, silicon
+from mlaplan.validation.kernel_bars import NO_SILICON
 from mlaplan.validation.points import published
 from mlaplan.validation.score import Scored, score
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from mlaplan.validation.points import Point
 
 SETS = ("kernels", "collectives", "steps", "served", "decisions")
-NO_SILICON = "needs the extra `silicon` (aiconfigurator-core)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,8 @@ def run(sets: Sequence[str] = SETS) -> Run:
     stand_ins = sorted({p.engine for p in points if p.measure != "operator"} - set(_engines()))
     if stand_ins:
         notes.append(f"priced with the generic engine for want of a profile: {', '.join(stand_ins)}")
+    if {"kernels", "collectives"} & set(wanted):
+        found = [b for b in kernel_bars.bars() if b.set in wanted] + found
     return Run(wanted, scored, found, ratios, decisions, rejected, notes)
 
 
@@ -70,4 +72,3 @@ def _engines() -> set[str]:
     from mlaplan.engines.load import engine_names, engine_versions
 
     return {*engine_names(), *(f"{n}@{v}" for n in engine_names() for v in engine_versions(n))}
-

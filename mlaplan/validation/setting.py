@@ -35,13 +35,14 @@ class Subject(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _subject(chip: str, model: str, engine: str, weights: tuple[tuple[str, str], ...]) -> Subject:
-    own = engine.partition("@")[0] in engine_names()
+    name = engine.partition("@")[0]
+    own = name in engine_names()
     found = load_model(model)
     if weights:
         # scales of the checkpoint's blocks do not go with another dtype's
         changed = {**found.weights.model_dump(), **dict(weights)}
         found = found.model_copy(update={"weights": type(found.weights).model_validate(changed)})
-    return Subject(load_chip(chip), found, load_profile(engine if own else STAND_IN), own)
+    return Subject(load_chip(chip, engine=name), found, load_profile(engine if own else STAND_IN), own)
 
 
 def subject(point: Point) -> Subject:
