@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,7 @@ PACKAGE = Path(mlaplan.__file__).parent
 
 LAYERS = (
     "errors", "units", "specs", "workload", "strategy", "costs", "calibration", "serving", "space", "engines", "rules",
-    "ranking", "explain", "families", "search", "plan", "kernel", "validation", "calibration", "check", "report", "cli",
-    "__main__",
+    "ranking", "explain", "families", "search", "plan", "kernel", "validation", "check", "report", "cli", "__main__",
 )  # fmt: skip
 
 # the reference attention is read and used on its own
@@ -42,9 +42,14 @@ def layer_of(module: str) -> str | None:
     return parts[1] if len(parts) > 1 else None
 
 
-def imports(source: str, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
+@cache
+def imports(source: str, module: str, is_package: bool) -> tuple[tuple[int, str], ...]:
     """(line, module of ours) of every import, wherever it stands."""
-    for node in ast.walk(ast.parse(source)):
+    return tuple(_imports(ast.parse(source), module, is_package))
+
+
+def _imports(tree: ast.Module, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
