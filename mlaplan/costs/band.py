@@ -4,12 +4,17 @@ Errors of one fit are common to all operators it prices (they add), different fi
 squares). A mean absolute relative error r stands for a normal error of sigma = 1.25 r, and 80 % of a normal
 distribution lie within 1.28 sigma: the half-width is 1.6 r of the time that the fit prices. Numbers given as an
 interval (host time, imbalance, acceptance) enter with their own distance to each side.
+
+A whole step has two more sources of doubt, in band.yaml with where they come from: a sum of parts is off by more
+than its parts (what runs between them), and published steps scatter by more than their kernels.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mlaplan.costs.engine import Interval
@@ -17,6 +22,7 @@ from mlaplan.costs.engine import Interval
 if TYPE_CHECKING:
     from mlaplan.costs.machine import Op
 
+FILE = Path(__file__).with_name("band.yaml")
 EIGHTY_PERCENT = 1.6  # half-width of the central 80 % over the mean absolute error of a normal distribution
 
 
@@ -48,6 +54,29 @@ def of_interval(known: Interval, weight: float = 1.0) -> Spread:
 def together(*spreads: Spread) -> Spread:
     """Independent contributions to one sum."""
     return Spread(math.hypot(*(s.down for s in spreads)), math.hypot(*(s.up for s in spreads)))
+
+
+class Whole(NamedTuple):
+    """Doubts of a whole step: relative error of a sum of parts, and the factor that published steps ask for."""
+
+    sum_of_parts: float
+    widening: float
+
+
+@lru_cache(maxsize=1)
+def whole_step() -> Whole:
+    """The two numbers of band.yaml."""
+    from mlaplan.specs.source import read
+
+    data = read(FILE).data
+    return Whole(float(data["sum_of_parts"]["value"]), float(data["widening"]["value"]))
+
+
+def of_step(step_s: float, *spreads: Spread) -> Spread:
+    """Spread of a whole step from those of its parts: w hypot(parts, 1.6 r step)."""
+    known = whole_step()
+    half = EIGHTY_PERCENT * known.sum_of_parts * step_s
+    return scaled(together(*spreads, Spread(half, half)), known.widening)
 
 
 def relative(value: Interval) -> Spread:

@@ -120,9 +120,7 @@ def _sum(ops: list[Op]) -> float:
     return sum(float(op.time_s) for op in ops)
 
 
-def _phase(
-    s: Setting, cells: dict[str, Any], cut: int, blocks: _Blocks, whole: _Round, layer_host_s: float
-) -> Phase:
+def _phase(s: Setting, cells: dict[str, Any], cut: int, blocks: _Blocks, whole: _Round, layer_host_s: float) -> Phase:
     """The slowest stage's operators over the round, and what the round spends besides."""
     pp, calls = cells["pp"], 1 + cells["two_batch_overlap"]
     stages = pipeline.cuts(s.model, pp)[cut].stages
@@ -138,7 +136,7 @@ def _phase(
     # what hides under the other batch is communication that is not exposed
     comm = sum(op.time_s for op in ops if op.is_link or op.group == "overlap")
     host = band.of_interval(s.engine.step_overhead_s, m)
-    spread = band.together(band.of_operators(ops), host, _layer_host(s, ops))
+    spread = band.of_step(whole.step_s, band.of_operators(ops), host, _layer_host(s, ops))
     return Phase(
         spread.around(whole.step_s),
         max(comm, 0.0) / whole.step_s,
