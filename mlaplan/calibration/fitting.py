@@ -27,6 +27,7 @@ SOFTNESS = 0.1  # relative error beyond which a row counts linearly
 UNCERTAIN = 0.5  # standard error over value above which a constant is not identified
 FEWEST = 4  # measurements of one kernel
 ROWS_PER_CONSTANT = 3
+F_LIMIT = 4.0
 HALVES_FROM = 40  # rows; below this every row is fitted and each is predicted by a fit without it
 MOST_ROWS = 12_000  # of the half that is fitted; more change nothing
 NOTHING = 1e-4  # of its start: a constant that small does nothing
@@ -83,9 +84,10 @@ def fit(form: Form, rows: Rows, chip: Chip, known: KernelFit) -> Fitted:
     train = np.ones(len(rows), dtype=bool) if small else rows.for_fit
     count = max(len(rows) // ROWS_PER_CONSTANT, 1) if small else len(form.free)
     free, held = form.free[:count], [f.name for f in form.free[count:]]
-    base = held_values(form, known)
+    base = held_values(form, known, plain=small)
     values, more = _identified(form, rows.take(_thinned(train)), chip, base, free)
     if small:
+        values, more = _needed(form, rows, chip, base, values, more, free)
         predicted = np.concatenate([_left_out(form, rows, i, chip, base, values, free) for i in range(len(rows))])
         scored = rows
     else:
@@ -98,12 +100,11 @@ def fit(form: Form, rows: Rows, chip: Chip, known: KernelFit) -> Fitted:
     )  # fmt: skip
 
 
-def held_values(form: Form, known: KernelFit) -> dict[str, float]:
-    """Values of all constants before the fit: the chip's own, optional terms as the chip has them."""
-    base = {f.name: getattr(known, f.name) for f in form.free}
-    norm = base.get("norm", 1.0)
-    return {**base, "norm": min(norm, 20.0), "compute": known.compute, "memory": known.memory, "floor": known.floor,
-            **form.fixed}  # fmt: skip
+def held_values(form: Form, known: KernelFit, plain: bool = False) -> dict[str, float]:
+    """Values of all constants before the fit: the chip's own; `plain` keeps the chip's formula as it is, too."""
+    base = {name: getattr(known, name) for name in (*form.names(), *form.fixed)}
+    own = {"compute": known.compute, "memory": known.memory, "floor": known.floor, "norm": min(known.norm, 20.0)}
+    return {**base, **own, **({} if plain else form.fixed)}
 
 
 def _thinned(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -130,7 +131,28 @@ def _identified(
         held.append(worst.name)
         free.remove(worst)
     at_bound = [f"{f.name} at its bound" for f in free if _is_bound(f, values[f.name])]
-    return {name: _rounded(value) for name, value in values.items()}, [*held, *at_bound]
+    solved = {f.name for f in free}
+    return {n: _rounded(v) if n in solved else v for n, v in values.items()}, [*held, *at_bound]
+
+
+def _needed(
+    form: Form, rows: Rows, chip: Chip, base: dict[str, float], values: dict[str, float], held: list[str],
+    free: Sequence[Free],
+) -> tuple[dict[str, float], list[str]]:  # fmt: skip
+    """Hold what few rows can do without: a constant that does not lower the squared error by a factor of
+    1 + 4 / (rows - constants), an F test at about 5 %."""
+
+    def squares(v: dict[str, float]) -> float:
+        return float(np.sum(np.log(form.seconds(constants(v), rows, chip) / rows.seconds) ** 2))
+
+    still = [f for f in free if f.name not in held]
+    for f in reversed(still[1:]):
+        fewer = [g for g in still if g is not f]
+        simpler, _ = _solve(form, rows, chip, base, fewer)
+        if squares(simpler) <= squares(values) * (1.0 + F_LIMIT / max(len(rows) - len(still), 1)):
+            values = {**simpler, **{g.name: _rounded(simpler[g.name]) for g in fewer}}
+            still, held = fewer, [f.name, *held]
+    return values, held
 
 
 def _scale(f: Free, value: float) -> float:
@@ -184,7 +206,7 @@ def _left_out(
 ) -> Array:
     """Row i as predicted by the constants that the other rows give."""
     others = np.arange(len(rows)) != i
-    still_free = [f for f in free if values[f.name] != _rounded(base[f.name])] or list(free[:1])
+    still_free = [f for f in free if values[f.name] != base[f.name]] or list(free[:1])
     found, _ = _solve(form, rows.take(others), chip, base, still_free)
     return form.seconds(constants(found), rows.take(~others), chip)
 

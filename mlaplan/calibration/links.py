@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mlaplan.calibration.fitting import DIGITS, SOFTNESS, Errors, errors_of
 from mlaplan.calibration.rows import Array, Rows
@@ -43,7 +44,7 @@ def volume_op(op: str) -> str:
     return {"dispatch": "send", "combine": "send"}.get(op, "all_reduce" if op.startswith("all_reduce") else op)
 
 
-def for_fit(rows: Rows) -> Array:
+def for_fit(rows: Rows) -> NDArray[np.bool_]:
     """Which rows are fitted: every other size of each number of ranks."""
     out = np.zeros(len(rows), dtype=bool)
     for n in np.unique(rows.columns["ranks"]):
@@ -55,7 +56,8 @@ def for_fit(rows: Rows) -> Array:
 
 def seconds(fit: CollectiveFit | LinkFitted, rows: Rows) -> Array:
     """The cost model's times of the rows."""
-    return np.asarray(fitted_s(fit, volume_op(rows.op), rows.columns["bytes"], rows.columns["ranks"]))
+    size, ranks = rows.columns["bytes"], rows.columns["ranks"]
+    return np.asarray(fitted_s(fit, volume_op(rows.op), size, ranks))  # type: ignore[arg-type]
 
 
 def fit(rows: Rows, knee: bool = True, bound: float = np.inf) -> LinkFitted:

@@ -51,7 +51,7 @@ def module_parts(spec: Chip, rows: Rows, kv_dtype: str, weights: str) -> dict[st
     machine = Machine(spec, _model(), _engine(kv_dtype), target, kv_dtype)
     c = rows.columns
     shape = DecodeShape(c["batch"], 1.0, c["context"], HEADS / c["heads"])
-    attention = next(iter(_model().attention.values()))
+    attention = next(a for a in _model().attention.values() if a.kind == "mla")
     ops = [op for op in decode_ops(machine, attention, shape) if op.name not in OUTSIDE]
     return {op.name: np.broadcast_to(np.asarray(op.time_s, dtype=float), len(rows)) for op in ops}
 

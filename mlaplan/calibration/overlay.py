@@ -53,7 +53,8 @@ def kernel_data(fitted: Fitted, source: str | None = None) -> dict[str, Any]:
             values[name] = int(value) if name == "tile" else value
     if fitted.held:
         values["held"] = list(fitted.held)
-    return {**values, **_basis(fitted, source), **({"note": f"worst: {fitted.worst_where}"} if fitted.worst_where else {})}
+    note = {"note": f"worst: {fitted.worst_where}"} if fitted.worst_where else {}
+    return {**values, **_basis(fitted, source), **note}
 
 
 def link_data(fitted: LinkFitted, source: str | None = None) -> dict[str, Any]:

@@ -40,9 +40,7 @@ def score_kernels(chip: str, engine: str) -> list[Score]:
     from mlaplan.specs.lookup import load_chip
 
     spec = load_chip(chip, engine=engine)
-    out = [score for score in _kernels(spec, engine)]
-    out += _modules(spec, engine)
-    return out + _collectives(spec, engine)
+    return [*_kernels(spec, engine), *_modules(spec, engine), *_collectives(spec, engine)]
 
 
 def held_out(rows: Rows) -> Rows:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from mlaplan import __version__
+from mlaplan.cli.calibrate import calibrate
 from mlaplan.cli.check import check
 from mlaplan.cli.chunks import chunks
 from mlaplan.cli.explain import explain
@@ -15,6 +16,7 @@ from mlaplan.cli.new import new
 from mlaplan.cli.recommend import recommend
 from mlaplan.cli.show import show
 from mlaplan.cli.validate import validate
+from mlaplan.cli.verify import verify
 
 app = typer.Typer(
     name="mlaplan",
@@ -31,6 +33,8 @@ app.command("chunks")(chunks)
 app.command("list")(list_)
 app.command("show")(show)
 app.command("validate")(validate)
+app.command("verify")(verify)
+app.command("calibrate")(calibrate)
 app.command("check")(check)
 app.command("new")(new)
 

@@ -38,7 +38,7 @@ def subject(model: str, chip: str, engine: str | None, settings: Sequence[str] |
 
     found = Subject(
         load_model(model),
-        load_chip(chip, settings or ()),
+        load_chip(chip, settings or (), engine or "generic"),
         load_profile(engine or "generic"),
         model,
         chip,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 FOLDERS = {"chip": "hardware", "model": "models"}
 SUFFIXES = (".yaml", ".yml", ".json")
+ANY_ENGINE = "generic"
 OVERLAY = ".cal"  # hardware/CHIP.ENGINE.cal.yaml holds what calibration found, and is no chip itself
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -33,12 +34,15 @@ def load_chip(name_or_path: str, overrides: Sequence[str] = (), engine: str | No
 
 
 def overlay_file(chip_file: str, engine: str | None) -> str | None:
-    """The calibration of an engine beside a chip's file: CHIP.ENGINE.cal.yaml."""
+    """The calibration beside a chip's file, of this engine or else of none in particular: CHIP.ENGINE.cal.yaml."""
     if engine is None:
         return None
     path = Path(chip_file)
-    overlay = path.with_name(f"{path.stem}.{engine}{OVERLAY}.yaml")
-    return str(overlay) if overlay.is_file() else None
+    for name in dict.fromkeys((engine, ANY_ENGINE)):
+        overlay = path.with_name(f"{path.stem}.{name}{OVERLAY}.yaml")
+        if overlay.is_file():
+            return str(overlay)
+    return None
 
 
 def load_model(name_or_path: str) -> Model:
