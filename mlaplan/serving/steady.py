@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlaplan.costs.factor import Columns, Table
-from mlaplan.costs.roofline import Numeric, ceil_div
+from mlaplan.costs.roofline import ROUNDING, Numeric, ceil_div
 
 if TYPE_CHECKING:
     from mlaplan.costs.engine import EngineCosts
@@ -64,7 +64,7 @@ def prefill_step_tokens(table: Table, work: Workload, tokens: Numeric) -> NDArra
     """
     new, chunk = work.new_tokens, table["prefill_chunk"]
     pieces = ceil_div(new, chunk)
-    arriving = np.floor(table["batch"] * tokens / max(work.osl, 1))
+    arriving = np.floor(table["batch"] * tokens / max(work.osl, 1) + ROUNDING)
     whole = np.clip(arriving, 1, np.maximum(chunk // new, 1))
     return np.where(pieces > 1, ceil_div(new, pieces), new * whole).astype(np.int64)
 

@@ -225,7 +225,7 @@ def prefill_step_tokens(st: Any, work: Any, tokens: float) -> int:
     pieces = math.ceil(new / st.prefill_chunk)
     if pieces > 1:
         return math.ceil(new / pieces)
-    arriving = math.floor(st.batch * tokens / work.osl)
+    arriving = math.floor(st.batch * tokens / work.osl + 1e-9)
     return new * min(max(arriving, 1), max(st.prefill_chunk // new, 1))
 
 

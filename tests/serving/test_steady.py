@@ -65,6 +65,10 @@ def test_short_prompts_share_a_step_as_they_arrive():
     assert steps(Workload(500, 1000), batch=8) == 500
     # two tokens per round: twice as many end
     assert steps(Workload(500, 32), batch=64, tokens=2.0) == 2000
+    # one draft accepted 80 % of the time makes 1.8 tokens, though (1 - 0.8^2) / 0.2 falls just short of it
+    tokens = float(steady.tokens_per_step(1, 0.8))
+    assert tokens < 1.8
+    assert steps(Workload(1, 1), batch=25, tokens=tokens) == 45
 
 
 @given(st.integers(1, 50_000), st.integers(1, 5000), st.integers(1, 3000), st.sampled_from([512, 2048, 16384]))
