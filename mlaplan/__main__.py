@@ -7,16 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-import typer
-
 from mlaplan.errors import EXIT_INTERRUPT, EXIT_OK, EXIT_USAGE, MlaplanError
-
-# typer keeps the base of its usage errors to itself, and where from differs between versions
-_UsageProblem: type[Exception] = next(
-    base
-    for base in typer.BadParameter.__mro__
-    if issubclass(base, Exception) and base.__name__ == "ClickException"
-)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,16 +17,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         code = _run(sys.argv[1:] if arguments is None else list(arguments))
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed from the start where the caller wants no result
+            sys.stdout.flush()
         return code
+    except KeyboardInterrupt:
+        return _interrupted()
     except BrokenPipeError:
-        # the reader has seen enough; nothing more can be written, also not at exit
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # the reader has seen enough
+        _write_no_more()
         return EXIT_OK
+    except OSError as error:
+        if error.filename is not None:  # files are reported by who opens them
+            raise
+        _write_no_more()  # stdout: a full disk
+        print(f"the result cannot be written: {error.strerror or error}", file=sys.stderr)
+        return EXIT_USAGE
+
+
+def _interrupted() -> int:
+    print("interrupted", file=sys.stderr)
+    return EXIT_INTERRUPT
+
+
+def _write_no_more() -> None:
+    """Python writes what is left once more at exit: to nowhere."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(arguments: list[str]) -> int:
+    import typer  # here, so that an interruption of its import is one too
+
     from mlaplan.cli.app import app
 
     # pydantic would look through all installed packages for plugins, of which none concerns the specs
@@ -50,7 +62,7 @@ def _run(arguments: list[str]) -> int:
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         result = EXIT_INTERRUPT
-    except _UsageProblem as problem:
+    except _usage_problems() as problem:
         print(_usage(problem), file=sys.stderr)
         return EXIT_USAGE
     except SystemExit as leaving:
@@ -59,8 +71,18 @@ def _run(arguments: list[str]) -> int:
             raise BrokenPipeError from None
         raise
     if result == EXIT_INTERRUPT:  # what typer makes of an interruption
-        print("interrupted", file=sys.stderr)
+        return _interrupted()
     return result if isinstance(result, int) else EXIT_OK
+
+
+def _usage_problems() -> type[Exception]:
+    """The base of typer's usage errors, which it keeps to itself; where from differs between versions."""
+    import typer
+
+    for base in typer.BadParameter.__mro__:
+        if issubclass(base, Exception) and base.__name__ == "ClickException":
+            return base
+    return typer.BadParameter
 
 
 def _usage(problem: Exception) -> str:

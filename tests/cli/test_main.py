@@ -84,6 +84,38 @@ def test_a_reader_that_leaves_is_no_error(arguments: list[str]) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_is_one_line() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "mlaplan", "show", "deepseek-v3"], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 2
+    assert done.stderr == b"the result cannot be written: No space left on device\n"
+
+
+def test_a_closed_stdout_is_no_defect() -> None:
+    line = '"$0" -m mlaplan list models >&-'
+    done = subprocess.run(["sh", "-c", line, sys.executable], stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_an_interruption_while_the_command_line_is_loaded_shows_no_traceback(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_arguments: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(__main__, "_run", stop)
+    result = run("--version")
+    assert (result.code, result.out, result.err) == (130, "", "interrupted\n")
+
+
+def test_the_entry_point_itself_imports_no_command_line_library() -> None:
+    code = "import sys, mlaplan.__main__; sys.exit('typer' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_a_terminal_without_unicode_gets_escapes(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "mlaplan", "show", "µ-chip"],
