@@ -11,7 +11,7 @@ import numpy as np
 from mlaplan import ranking, space
 from mlaplan.costs import capacity, params
 from mlaplan.costs.engine import from_profile
-from mlaplan.costs.precision import quantised
+from mlaplan.costs.precision import can_multiply, quantised
 from mlaplan.costs.step import Setting
 from mlaplan.engines.profile import attention_kind
 from mlaplan.explain import explain, explain_all
@@ -162,12 +162,14 @@ def _change(q: Question, devices: int, pins: Mapping[str, Any], code: str) -> st
 
 
 def weights_note(q: Question, strategy: Strategy) -> str | None:
-    """Says aloud that the checkpoint must be converted for this chip."""
+    """Says aloud that the checkpoint must be converted, for this chip or for what is pinned."""
     own = quantised(q.setting.model)
     if strategy.weight_dtype == own:
         return None
     total = params.params_total(q.setting.model) / 1e9
-    return f"{q.setting.chip.name} has no {own}: the plan converts the {total:.0f} B weights to {strategy.weight_dtype}"
+    chip = q.setting.chip
+    why = f"the checkpoint is {own}" if can_multiply(chip, own) else f"{chip.name} has no {own}"
+    return f"{why}: the plan converts the {total:.0f} B weights to {strategy.weight_dtype}"
 
 
 __all__ = ["Family", "Miss", "Recommendation", "price", "question", "recommend", "weights_note"]

@@ -23,6 +23,8 @@ def rows(table):
 def test_divisors():
     assert space.divisors(12) == [1, 2, 3, 4, 6, 12]
     assert space.divisors(1) == [1]
+    assert space.divisors(36) == [1, 2, 3, 4, 6, 9, 12, 18, 36]
+    assert space.divisors(999_999_937) == [1, 999_999_937]  # a large prime takes no longer
 
 
 def test_two_chips_by_hand():

@@ -97,7 +97,7 @@ def next_steps(subject: Subject, a: Answer, given: Overrides, emit: str | None) 
         words += ["--prefix", str(w.prefix_tokens)]
     if (engine := subject.engine or emit) is not None:
         words += ["--engine", engine]
-    words += _own(given)
+    words += _own(given, a.found.plans[0].strategy)
     for setting in subject.settings:
         words += ["--set", setting]
     lines = [f"next: {shlex.join(words)}"]
@@ -120,13 +120,15 @@ def _flags(s: Strategy) -> list[str]:
     return words + ["--two-batch-overlap"] * bool(s.two_batch_overlap)
 
 
-def _own(given: Overrides) -> list[str]:
+def _own(given: Overrides, s: Strategy) -> list[str]:
     words: list[str] = []
+    # what the plan made of it: a step yields no more than it drafts, and without drafts there is nothing to accept
+    accepted = min(given.tokens_per_step, 1.0 + s.mtp) if given.tokens_per_step is not None and s.mtp else None
     for flag, value in (
         ("--memory-fraction", given.memory_fraction),
         ("--price", given.price_usd_per_hour),
         ("--imbalance", given.imbalance),
-        ("--mtp-accept", given.tokens_per_step),
+        ("--mtp-accept", accepted),
     ):
         words += [flag, f"{value:g}"] if value is not None else []
     if given.reserve_bytes is not None:

@@ -24,6 +24,8 @@ def check(file: str | None) -> None:
     """Refuses a file that cannot be written, before the work for it is done."""
     if file is None or file == "-":
         return
+    if not file:
+        raise MlaplanError("the name of the file to write is empty; expected a name, or - for stdout")
     path = Path(file)
     if path.is_dir():
         raise MlaplanError(f"{file}: is a folder; expected a file to write to")

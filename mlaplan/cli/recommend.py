@@ -30,7 +30,7 @@ class Objective(StrEnum):
 def recommend(
     model: o.ModelName,
     chip: o.ChipName,
-    devices: Annotated[int, typer.Option("--devices", min=1, metavar="N", help="Chips to plan for.")],
+    devices: Annotated[int, typer.Option("--devices", min=1, max=1_000_000, metavar="N", help="Chips to plan for.")],
     isl: o.Isl = None,
     osl: o.Osl = None,
     concurrency: o.Concurrency = None,
@@ -124,6 +124,10 @@ def recommend(
         _save(answer, given, save_plan)
     elif save_plan is not None:
         questions.tell([f"{save_plan} is not written: there is no plan"])
+    if not found.plans and output is Format.csv:  # rows of plans have no place for the reason
+        from mlaplan.report.plan_text import nothing
+
+        questions.tell([nothing(answer)])
     write(_rendered(answer, given, output), file)
     questions.tell(launching.next_steps(subject, answer, given, emit))
     return EXIT_OK if found.plans else EXIT_FINDINGS
