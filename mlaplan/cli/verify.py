@@ -3,31 +3,42 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from mlaplan.cli.formats import Format
-from mlaplan.cli.options import ModelName, Output
+from mlaplan.cli.options import Output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from mlaplan.kernel.composed import Layout
     from mlaplan.kernel.shapes import Shapes
 
+CONTEXT = 512
 PLOT_CONTEXTS = (64, 256, 1024, 4096)
 
 
 def verify(
-    model: ModelName,
+    model: Annotated[
+        str | None, typer.Argument(help="a model by name, a YAML file or a config.json", metavar="[MODEL]")
+    ] = None,
+    plan: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Verify exactly the partition of a saved plan.")
+    ] = None,
     attention: Annotated[
         str | None, typer.Option(metavar="NAME", help="Which attention, if the model has several.")
     ] = None,
     context: Annotated[
-        str, typer.Option(metavar="TOKENS", help="Cached tokens of the longest sequence; 4k is 4096.")
-    ] = "512",
-    batch: Annotated[int, typer.Option(min=1, metavar="N", help="Sequences, of mixed lengths.")] = 2,
-    q_len: Annotated[int, typer.Option(min=1, metavar="N", help="New tokens a sequence, as in MTP.")] = 2,
+        str | None, typer.Option(metavar="TOKENS", help="Cached tokens of the longest sequence; 512 by default.")
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Sequences, of mixed lengths; 2 by default.")
+    ] = None,
+    q_len: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="New tokens a sequence, as in MTP; 2 by default.")
+    ] = None,
     dtype: Annotated[str, typer.Option(metavar="DTYPE", help="fp64 or fp32.")] = "fp64",
     kv_dtype: Annotated[
         str | None, typer.Option(metavar="DTYPE", help="Round the cache: bf16, fp8, fp8_ds_mla, int8...")
@@ -57,34 +68,42 @@ def verify(
     from mlaplan.units import parse_tokens
 
     known("--dtype", dtype, DTYPES)
+    if (model is None) == (plan is None):
+        raise MlaplanError("give a MODEL, or a saved plan with --plan")
+    asked = Asked(model or "", context, batch, q_len, kv_dtype) if plan is None else of_plan(
+        plan, context, batch, q_len, kv_dtype
+    )  # fmt: skip
+    kv_dtype = asked.kv_dtype
     if kv_dtype is not None:
         known("--kv-dtype", kv_dtype, [*FORMATS, *ALIASES])
         kv_dtype = ALIASES.get(kv_dtype, kv_dtype)
-    tokens, group_sizes = parse_tokens(context), whole_numbers("--ranks", ranks)
+    tokens, group_sizes = parse_tokens(asked.context or str(CONTEXT)), whole_numbers("--ranks", ranks)
     if tokens < 1:
         raise MlaplanError(f"--context {context}: expected at least 1 token")
-    name, shapes, top_k = shapes_of(model, attention)
-    small = reduced(shapes)
+    name, shapes, top_k = shapes_of(asked.model, attention)
+    small, sequences, new = reduced(shapes), asked.batch or 2, asked.q_len or 2
+    only: dict[str, Any] = {"only": asked.layouts, "block_sizes": asked.block_sizes} if plan is not None else {}
     rows = run(
         small,
         context=tokens,
-        batch=batch,
-        q_len=q_len,
+        batch=sequences,
+        q_len=new,
         dtype=dtype,
         kv_dtype=kv_dtype,
         ranks=group_sizes,
         top_k=top_k,
         logit_std=logit_std,
         seed=seed,
+        **only,
     )
     about = {
-        "model": model,
+        "model": model or asked.model.name,
         "attention": name,
         "heads": shapes.heads,
         "hidden_size": small.hidden_size,
         "context_tokens": tokens,
-        "batch": batch,
-        "q_len": q_len,
+        "batch": sequences,
+        "q_len": new,
         "dtype": dtype,
         "kv_dtype": kv_dtype,
         "logit_std": logit_std,
@@ -100,23 +119,55 @@ def verify(
         from mlaplan.report.verify_plot import draw_cache_errors
 
         contexts = [c for c in PLOT_CONTEXTS if c < tokens] + [tokens]
-        draw_cache_errors(cache_errors(shapes, contexts, list(FORMATS), logit_std, seed=seed), model, plot)
+        draw_cache_errors(
+            cache_errors(shapes, contexts, list(FORMATS), logit_std, seed=seed), str(about["model"]), plot
+        )
         print(f"wrote {plot}", file=sys.stderr)
     wrong = sum(not row.ok for row in rows)
     print(f"{len(rows)} variants, {wrong} out of tolerance", file=sys.stderr)
     return 1 if wrong else 0
 
 
-def shapes_of(model_name: str, attention: str | None) -> tuple[str, Shapes, int | None]:
-    """Name, shapes and top-k of the model's MLA, or of the attention named."""
+class Asked(NamedTuple):
+    """What to compute; None leaves the verb's default. A plan also fixes the layouts and block sizes."""
+
+    model: Any  # a name, or the model of a plan
+    context: str | None
+    batch: int | None
+    q_len: int | None
+    kv_dtype: str | None
+    layouts: tuple[Layout, ...] = ()
+    block_sizes: tuple[int, ...] = ()
+
+
+def of_plan(path: str, context: str | None, batch: int | None, q_len: int | None, kv_dtype: str | None) -> Asked:
+    """The attention of a saved plan: its partition, cache dtype, block size and MTP depth, at a reduced context.
+
+    Every attention-DP rank gets at least one sequence; many ranks get shorter ones, so that it stays a laptop's work.
+    """
+    from mlaplan.kernel.composed import Layout
+    from mlaplan.validation.measured import read_plan
+
+    q, st, _ = read_plan(path)
+    layout = Layout(st.tp // st.cp, st.dp, st.pp, st.kv_layout.replace("_", "-"), st.dcp)
+    if st.cp > 1:
+        print(f"note: the {st.cp} ranks of prefill context parallelism hold copies in a decode step", file=sys.stderr)
+    sequences = max(batch or 2, st.dp)
+    length = context or str(max(CONTEXT * 8 // max(sequences, 8), 64))
+    rounded = kv_dtype or (st.kv_dtype if st.kv_dtype not in ("bf16", "fp16") else None)
+    return Asked(q.setting.model, length, sequences, q_len or 1 + st.mtp, rounded, (layout,), (st.block_size,))
+
+
+def shapes_of(model: Any, attention: str | None) -> tuple[str, Shapes, int | None]:
+    """Name, shapes and top-k of the model's MLA, or of the attention named; the model by name or as read."""
     from mlaplan.errors import MlaplanError
     from mlaplan.kernel.shapes import Shapes
     from mlaplan.specs.lookup import load_model
 
-    model = load_model(model_name)
+    model = load_model(model) if isinstance(model, str) else model
     kinds = {name: a for name, a in model.attention.items() if a.kind == "mla"}
     if not kinds:
-        raise MlaplanError(f"{model_name} has no MLA to verify: its attention is of another kind")
+        raise MlaplanError(f"{model.name} has no MLA to verify: its attention is of another kind")
     if attention is not None:
         known("--attention", attention, kinds)
     name = attention or next(iter(kinds))

@@ -81,7 +81,7 @@ def core_bytes(
 
 
 def decode_work(
-    batch: Numeric, q_len: Numeric, context: Numeric, heads: Numeric, d_c: Numeric, d_r: int, row_bytes: Numeric,
+    batch: Numeric, q_len: Numeric, context: Numeric, heads: Numeric, d_c: Numeric, d_r: Numeric, row_bytes: Numeric,
     tile: Padding,
 ) -> Work:  # fmt: skip
     """The absorbed core as its kernel sees it: rows q_len x heads and keys in whole tiles, a block per row tile."""
@@ -197,7 +197,7 @@ def _core(m: Machine, a: MLA, s: DecodeShape, h: Numeric) -> list[Op]:
     if s.layout != "sequence_sharded":
         return [*cast, core]
     gathered = s.tokens * heads * (d_c + d_r) * ACTIVATION_BYTES
-    merged = s.tokens * heads * (d_c * MERGE_BYTES + 4.0)
+    merged = s.tokens * heads * d_c * MERGE_BYTES
     return [
         m.collective("dcp_query_gather", "all_gather", gathered, Group(s.dcp)),
         *cast,
@@ -211,15 +211,16 @@ def _core(m: Machine, a: MLA, s: DecodeShape, h: Numeric) -> list[Op]:
 def _latent_sharded_core(m: Machine, a: MLA, s: DecodeShape) -> list[Op]:
     """The latent's dimensions over the TP ranks: every rank scores all heads on its slice of d_c.
 
-    Partial scores [B q, H, S] are all-reduced in fp32 before the softmax; rotary keys stay replicated. q and the
-    outputs change between head and dimension shards by two all-to-alls.
+    Partial scores [B q, H, S] are all-reduced in fp32 before the softmax. Rotary keys are stored whole on every rank,
+    and each scores its slice of them. q and the outputs change between head and dimension shards by two
+    all-to-alls.
     """
-    n, d_c, d_r = s.attn_tp, a.kv_lora_rank / s.attn_tp, a.qk_rope_head_dim
-    share = kv.row_bytes(a, m.kv_dtype) * (d_c + d_r) / (a.kv_lora_rank + d_r)
-    work = decode_work(s.batch, s.q_len, s.context, a.heads, d_c, d_r, share, m.tile)
-    moved = s.tokens * a.heads * a.kv_lora_rank * ACTIVATION_BYTES
+    n, d_c, d_r = s.attn_tp, a.kv_lora_rank, a.qk_rope_head_dim
+    row = kv.row_bytes(a, m.kv_dtype) / n
+    work = decode_work(s.batch, s.q_len, s.context, a.heads, d_c / n, d_r / n, row, m.tile)
+    asked, moved = (s.tokens * a.heads * width * ACTIVATION_BYTES for width in (d_c + d_r, d_c))
     return [
-        m.collective("latent_query_exchange", "all_to_all", moved / n, Group(n)),
+        m.collective("latent_query_exchange", "all_to_all", asked / n, Group(n)),
         m.core("attention_core", "mla_decode", work),
         m.collective("latent_score_all_reduce", "all_reduce", s.tokens * a.heads * s.context * 4.0, Group(n)),
         m.collective("latent_output_exchange", "all_to_all", moved / n, Group(n)),

@@ -45,7 +45,7 @@ class Layout:
         sizes = (("tp", self.tp), ("dp", self.dp), ("pp", self.pp))
         parts = [f"{name}{size}" for name, size in sizes if size > 1]
         if self.kv_layout == SEQUENCE_SHARDED:
-            parts.append(f"dcp{self.dcp} interleave {self.interleave} {self.exchange}")
+            parts.append(f"dcp{self.dcp} by {self.interleave}, {self.exchange}")
         elif self.kv_layout != REPLICATED:
             parts.append(self.kv_layout)
         return " ".join(parts) or "one rank"

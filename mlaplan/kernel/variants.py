@@ -72,13 +72,13 @@ def one_rank(case: Case, slice_tokens: int, block_sizes: Sequence[int], seed: in
 
     yield Outcome("naive", block.step(case.x, case.caches, case.weights, case.setting, expand=True)[0], case.reference)
     yield Outcome("absorbed", block.step(case.x, case.caches, case.weights, case.setting)[0], case.reference)
-    yield Outcome(f"streamed, slices of {slice_tokens} shuffled", with_core(case, stream), case.reference)
-    yield Outcome("split KV, merged by log-sum-exp", with_core(case, split), case.reference)
+    yield Outcome(f"streamed, shuffled slices of {slice_tokens}", with_core(case, stream), case.reference)
+    yield Outcome("split KV, merged by LSE", with_core(case, split), case.reference)
     yield Outcome("staged, 2 buffers, 3 threads", with_core(case, stage), case.reference)
     yield Outcome("query chunks of 1", with_core(case, chunk), case.reference)
     for block_size in block_sizes:
         got = with_core(case, paged(block_size, d_c, scale, rng))
-        yield Outcome(f"paged, blocks of {block_size}, fragmented", got, case.reference)
+        yield Outcome(f"paged, shuffled blocks of {block_size}", got, case.reference)
     if case.x.shape[1] > 1:
         yield Outcome("token by token", one_by_one(case), case.reference)
 

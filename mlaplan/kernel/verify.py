@@ -113,7 +113,7 @@ def cache_rows(shapes: Shapes, context: int, kv_dtype: str, logit_std: float, se
     names = list(dict.fromkeys(["bf16", kv_dtype]))
     return [
         Row(
-            f"{e.cache_format} cache against an exact one, {row_bytes(e.cache_format)} bytes a row",
+            f"{e.cache_format} cache, {row_bytes(e.cache_format)} B a row",
             e.max_abs,
             e.relative,
             e.cosine,

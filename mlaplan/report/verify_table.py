@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from mlaplan.report.tables import aligned, as_csv, as_json, as_markdown
+from mlaplan.report.tables import aligned, as_csv, as_json, as_markdown, wrapped
 
 if TYPE_CHECKING:
     from mlaplan.kernel.verify import Row
 
 SCHEMA = "mlaplan.verify/1"
-HEADER = ("variant", "max abs", "relative", "cosine", "bytes sent", "expected", "verdict")
+HEADER = ("variant", "max abs", "relative", "cosine", "sent B", "expected", "verdict")
 
 
 def render(about: Mapping[str, Any], rows: Sequence[Row], how: str) -> str:
@@ -26,7 +26,7 @@ def render(about: Mapping[str, Any], rows: Sequence[Row], how: str) -> str:
     if how == "md":
         return as_markdown(HEADER, cells)
     head = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in about.items() if value is not None)
-    return f"{head}\n\n{aligned(cells, header=HEADER)}"
+    return f"{wrapped(head)}\n\n{aligned(cells, header=HEADER)}"
 
 
 def _finite(row: Row) -> dict[str, Any]:

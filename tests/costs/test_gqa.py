@@ -43,7 +43,7 @@ def test_decode_context_parallel_shares_the_sequence_among_repeats():
     # 2 heads a rank, 4 in a pair of ranks; one KV head over 50 tokens
     assert ops["attention_core"].flops == 4 * 2 * 50 * 4 * 50
     assert ops["attention_core"].bytes == 2 * 50 * 200 + 2 * 2 * 4 * 50 * 2
-    assert ops["dcp_output_merge"].link_bytes == 2 * 4 * (50 * 4 + 4) / 2
+    assert ops["dcp_output_merge"].link_bytes == 2 * 4 * 50 * 4 / 2
 
 
 def test_a_prefill_block_by_hand():

@@ -155,10 +155,10 @@ def test_sequence_sharded_decode_by_hand():
     # all 8 heads over 25 of 100 tokens
     assert core.flops == 2 * 2 * 25 * 8 * 220
     assert core.bytes == 2 * 25 * 240 + 2 * 8 * 220 * 2
-    # q of 8 heads in 16 bit, LSE of 8 heads of 4 ranks, fp32 outputs and LSE: 3/4 of each travels
+    # q of 8 heads in 16 bit, LSE of 8 heads of 4 ranks, fp32 outputs: 3/4 of each travels
     assert ops["dcp_query_gather"].link_bytes == 2 * 8 * 120 * 2 * 3 / 4
     assert ops["dcp_lse_gather"].link_bytes == 2 * 8 * 4 * 4 * 3 / 4
-    assert ops["dcp_output_merge"].link_bytes == 2 * 8 * (400 + 4) * 3 / 4
+    assert ops["dcp_output_merge"].link_bytes == 2 * 8 * 400 * 3 / 4
 
 
 def test_ranks_that_hold_all_heads_gather_none():
@@ -171,12 +171,14 @@ def test_ranks_that_hold_all_heads_gather_none():
 def test_latent_sharded_decode_by_hand():
     ops = decode(tp=4, layout="latent_sharded")
     core = ops["attention_core"]
-    # all heads on 25 of 100 latent numbers; rotary keys stay whole
-    assert core.flops == 2 * 2 * 100 * 8 * (2 * 25 + 20)
-    assert core.bytes == 2 * 100 * (25 + 20) * 2 + 2 * 8 * 70 * 2
+    # all heads on 25 of 100 latent and 5 of 20 rotary numbers
+    assert core.flops == 2 * 2 * 100 * 8 * (2 * 25 + 5)
+    assert core.bytes == 2 * 100 * (25 + 5) * 2 + 2 * 8 * 55 * 2
     # fp32 scores of every head and token
     assert ops["latent_score_all_reduce"].link_bytes == 2 * 8 * 100 * 4 * 2 * 3 / 4
-    assert ops["latent_query_exchange"].link_bytes == 2 * 8 * 100 * 2 / 4 * 3 / 4
+    # queries of 120 numbers there, outputs of 100 back, each rank a quarter of the heads
+    assert ops["latent_query_exchange"].link_bytes == 2 * 8 * 120 * 2 / 4 * 3 / 4
+    assert ops["latent_output_exchange"].link_bytes == 2 * 8 * 100 * 2 / 4 * 3 / 4
 
 
 def test_a_prefill_block_by_hand():

@@ -60,7 +60,7 @@ def test_a_broken_variant_is_found(monkeypatch):
 
     monkeypatch.setattr(variants, "merge", averaged)
     wrong = {r.variant for r in verify(SMALL, **QUICK) if not r.ok}
-    assert wrong == {"split KV, merged by log-sum-exp"}
+    assert wrong == {"split KV, merged by LSE"}
 
 
 def test_a_missing_rescale_is_found(monkeypatch):

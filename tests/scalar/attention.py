@@ -134,15 +134,15 @@ def _latent_rows_core(out: Ledger, a: Any, s: Decode, h: int) -> None:
     if s.layout == "sequence_sharded":
         out.collective("all_gather", t * heads * (d_c + d_r) * WIRE, s.dcp)
         out.collective("all_gather", t * heads * s.dcp * 4.0, s.dcp)
-        out.collective("reduce_scatter", t * heads * (d_c * 4.0 + 4.0), s.dcp)
+        out.collective("reduce_scatter", t * heads * d_c * 4.0, s.dcp)
 
 
 def _latent_core(out: Ledger, a: Any, s: Decode) -> None:
     """Every rank scores all heads on its slice of the latent; fp32 scores are summed before the softmax."""
-    case, tile, d_c, d_r = out.case, out.case.chip.padding, a.kv_lora_rank / s.ranks, a.qk_rope_head_dim
+    case, tile, d_c, d_r = out.case, out.case.chip.padding, a.kv_lora_rank / s.ranks, a.qk_rope_head_dim / s.ranks
     t = s.batch * s.q_len
     rows, keys = tiles(s.q_len * a.heads, tile.attention_rows), tiles(s.context, tile.kv_tokens)
-    row = cache_row(a, case.kv_dtype) * (d_c + d_r) / (a.kv_lora_rank + d_r)
+    row = cache_row(a, case.kv_dtype) / s.ranks
     io, blocks = t * a.heads * (2 * d_c + d_r) * WIRE, s.batch * rows / tile.attention_rows
     out.core(
         "mla_decode",
@@ -152,8 +152,8 @@ def _latent_core(out: Ledger, a: Any, s: Decode) -> None:
         blocks=blocks,
         units=blocks * keys / tile.kv_tokens,
     )
-    for _ in ("queries to dimension shards", "outputs to head shards"):
-        out.collective("all_to_all", t * a.heads * d_c * WIRE, s.ranks)
+    for width in (d_c + d_r, d_c):  # queries to dimension shards, outputs to head shards
+        out.collective("all_to_all", t * a.heads * width * WIRE, s.ranks)
     out.collective("all_reduce", t * a.heads * s.context * 4.0, s.ranks)
 
 
@@ -240,7 +240,7 @@ def _gqa_decode(case: Case, a: Any, s: Decode) -> Ledger:
     if s.layout == "sequence_sharded":
         out.collective("all_gather", t * heads * a.head_dim * WIRE, s.dcp)
         out.collective("all_gather", t * heads * s.dcp * 4.0, s.dcp)
-        out.collective("reduce_scatter", t * heads * (a.head_dim * 4.0 + 4.0), s.dcp)
+        out.collective("reduce_scatter", t * heads * a.head_dim * 4.0, s.dcp)
     _out(out, t, h * a.head_dim, s.ranks)
     return out
 
