@@ -28,7 +28,7 @@ def words() -> dict[str, Any]:
 def document(run: Run) -> str:
     """The whole page."""
     w = words()
-    parts = [f"# {w['title']}", *w["introduction"], "## Bars", _bars(run)]
+    parts = [f"# {w['title']}", *w["introduction"], w["plot"], "## Bars", _bars(run)]
     if run.missed:
         parts += ["### What is missed, by how much, and why", _misses(run)]
     for by in ("group", "chip", "engine"):
@@ -37,6 +37,9 @@ def document(run: Run) -> str:
             parts += [f"## Predicted against measured, by {by}", as_markdown([by, *GROUP_HEAD], rows)]
     if run.ratios:
         parts += ["## Ratios", w["ratios"], _ratios(run)]
+    listed = next((b for b in run.bars if b.id == "end-to-end" and b.ids), None)
+    if listed is not None:
+        parts += ["## Points of the end-to-end bar", ", ".join(f"`{name}`" for name in listed.ids)]
     if run.decisions:
         parts += ["## Decisions", w["decisions"], _decisions(run)]
     parts += ["## Where the model is off, and why", *(f"- {line}" for line in w["known_bad"])]

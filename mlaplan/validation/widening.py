@@ -29,7 +29,7 @@ def points() -> list[Point]:
 
 def needed(s: Scored) -> float:
     """The factor at which the band of a point just holds what was measured."""
-    low, value, high = s.prediction.value
+    value, low, high = s.prediction.value
     measured = s.point.value
     return (measured - value) / (high - value) if measured > value else (value - measured) / (value - low)
 
