@@ -66,6 +66,12 @@ def test_no_end_to_end_figure_was_fitted() -> None:
     assert not [p.id for p in published() if p.set in ("steps", "served") and p.use == "fit"]
 
 
+def test_bars_on_kernels_rest_on_rows_that_were_not_fitted() -> None:
+    held = [p for p in published() if p.group in ("experts", "mla-decode") and p.use == "holdout"]
+    assert len(held) > 30
+    assert not [p.id for p in held if p.fitted]
+
+
 def test_what_is_unknown_is_no_guess() -> None:
     """An input is stated or unknown, never both; what is unknown has a place and at least one value."""
     for p in published():
