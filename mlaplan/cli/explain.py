@@ -41,7 +41,8 @@ def explain(
     mtp_accept: o.MtpAccept = None,
     engine: o.Engine = None,
     batch: Annotated[
-        int | None, typer.Option("--batch", min=1, metavar="N", help="Sequences in flight per attention-DP rank.")
+        int | None,
+        typer.Option("--batch", min=1, max=o.MOST, metavar="N", help="Sequences in flight per attention-DP rank."),
     ] = None,
     context: Annotated[
         str | None,

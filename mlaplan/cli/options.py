@@ -11,6 +11,7 @@ ModelName = Annotated[str, typer.Argument(help="a model by name, a YAML file or 
 ChipName = Annotated[str, typer.Argument(help="a chip by name or a YAML file", metavar="CHIP")]
 
 
+MOST = 1_000_000  # of anything countable: products of such numbers with bytes stay within 64 bits
 LAYOUTS = ("replicated", "latent-sharded", "sequence-sharded")
 
 
@@ -44,7 +45,7 @@ def _layout(text: str) -> str:
 
 
 def _count(flag: str, text: str) -> Any:
-    return typer.Option(flag, min=1, metavar="N", help=text)
+    return typer.Option(flag, min=1, max=MOST, metavar="N", help=text)
 
 
 # ---- parallel degrees ----
@@ -125,7 +126,7 @@ MtpAccept = Annotated[
     typer.Option("--mtp-accept", metavar="TOKENS", help="Tokens a step yields with MTP, 1 to 1 + K."),
 ]
 RedundantExperts = Annotated[
-    int, typer.Option("--redundant-experts", min=0, metavar="N", help="Copies of hot experts, in all.")
+    int, typer.Option("--redundant-experts", min=0, max=MOST, metavar="N", help="Copies of hot experts, in all.")
 ]
 Settings = Annotated[
     list[str] | None,

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from mlaplan.specs.model import Model
     from mlaplan.workload import Overrides, Workload
 
+MOST_TOKENS = 100_000_000  # far above any context, and products with bytes stay within 64 bits
+MOST_TIMES = 1000  # the mean, or the tokens of a step
 EXAMPLES = {"--ttft": "5s", "--tpot": "60ms", "--reserve": "6 GiB", "--memory-fraction": "0.92"}
 
 
@@ -82,9 +84,12 @@ def tokens(flag: str, text: str) -> int:
     from mlaplan import units
 
     try:
-        return units.parse_tokens(text)
+        found = units.parse_tokens(text)
     except units.UnitError as error:
         raise MlaplanError(f"{flag}: {error}") from None
+    if found > MOST_TOKENS:
+        raise MlaplanError(f"{flag}: {text} is too many to be real; expected at most {MOST_TOKENS:,} tokens")
+    return found
 
 
 def workload(
@@ -138,6 +143,8 @@ def overrides(
     for flag, number in (("--imbalance", imbalance), ("--mtp-accept", mtp_accept)):
         if number is not None and not isfinite(number):
             raise MlaplanError(f"{flag}: {number} is not a finite number")
+        if number is not None and number > MOST_TIMES:
+            raise MlaplanError(f"{flag}: {number:g} is too large to be real; expected at most {MOST_TIMES:,}")
     return Overrides(
         optional("--memory-fraction", memory_fraction, "fraction"),
         optional("--reserve", reserve, "bytes"),
@@ -157,5 +164,6 @@ def check_drafts(model: Model, mtp: int | None, mtp_accept: float | None) -> Non
     if model.mtp is None or mtp == 0:
         why = f"{model.name} has no MTP layer" if model.mtp is None else "--mtp 0 drafts nothing"
         raise MlaplanError(f"--mtp-accept {mtp_accept:g}: {why}")
-    if mtp is not None and mtp_accept > 1 + mtp:
-        raise MlaplanError(f"--mtp-accept {mtp_accept:g}: a step with {mtp} drafts yields at most {1 + mtp} tokens")
+    depth = model.mtp.max_draft if mtp is None else mtp
+    if mtp_accept > 1 + depth:
+        raise MlaplanError(f"--mtp-accept {mtp_accept:g}: a step with {depth} drafts yields at most {1 + depth} tokens")

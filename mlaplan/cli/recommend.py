@@ -30,7 +30,7 @@ class Objective(StrEnum):
 def recommend(
     model: o.ModelName,
     chip: o.ChipName,
-    devices: Annotated[int, typer.Option("--devices", min=1, max=1_000_000, metavar="N", help="Chips to plan for.")],
+    devices: Annotated[int, typer.Option("--devices", min=1, max=o.MOST, metavar="N", help="Chips to plan for.")],
     isl: o.Isl = None,
     osl: o.Osl = None,
     concurrency: o.Concurrency = None,
@@ -63,7 +63,8 @@ def recommend(
     block_size: o.BlockSize = None,
     mtp: o.Mtp = None,
     batch: Annotated[
-        int | None, typer.Option("--batch", min=1, metavar="N", help="Sequences in flight per attention-DP rank.")
+        int | None,
+        typer.Option("--batch", min=1, max=o.MOST, metavar="N", help="Sequences in flight per attention-DP rank."),
     ] = None,
     prefill_chunk: o.PrefillChunk = None,
     two_batch_overlap: o.TwoBatch = None,

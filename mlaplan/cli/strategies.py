@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from mlaplan.cli.options import MOST
 from mlaplan.errors import MlaplanError
 
 if TYPE_CHECKING:
@@ -123,6 +124,9 @@ def _check_degrees(s: Subject, f: Mapping[str, Any], ranks: int) -> None:
     if f.get("pp", 1) > s.model.layer_count:
         raise MlaplanError(f"--pp {f['pp']}: {s.model.name} has {s.model.layer_count} layers")
     tp = f.get("tp", 1)
+    chips = ranks * f.get("pp", 1) * f.get("replicas", 1)
+    if chips > MOST:
+        raise MlaplanError(f"tp x dp x pp x replicas = {chips:,} chips; expected at most {MOST:,}")
     for name in ("dcp", "cp"):
         if f.get(name, 1) > tp or (name == "cp" and tp % f.get(name, 1)):
             raise MlaplanError(f"--{name} {f[name]} divides the ranks of --tp {tp}")

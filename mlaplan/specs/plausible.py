@@ -1,4 +1,4 @@
-"""Warnings about chip figures that are possible but are usually a slip: peaks that count sparsity."""
+"""Warnings about chip figures that are possible but are usually a slip: sparse peaks, overrides of what is not read."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ SPARSE = (1.8, 2.2)  # the figure over what is expected, when structured sparsit
 
 
 def warnings(chip: Chip, document: Document) -> list[Problem]:
-    """Peaks about twice what the chip's other figures imply."""
-    return [
+    """Peaks about twice what the chip's other figures imply; link figures set beside measurements that hold instead."""
+    sparse = [
         document.problem(
             ("peak", dtype, "value"),
             f"peak.{dtype}: {_shown(chip, dtype)} looks like a sparsity figure, {ratio:.1f} x {reason}",
@@ -34,6 +34,24 @@ def warnings(chip: Chip, document: Document) -> list[Problem]:
         )
         for dtype, ratio, reason in _sparse(chip)
     ]
+    return sparse + list(_unread(chip, document))
+
+
+def _unread(chip: Chip, document: Document) -> Iterator[Problem]:
+    """A link's datasheet figures price only the collectives that have no measured fit."""
+    for tier in ("scale_up", "scale_out"):
+        link = getattr(chip, tier)
+        if link is None or not link.collectives:
+            continue
+        for figure in ("bandwidth", "efficiency", "latency"):
+            if (tier, figure) in document.overrides:
+                measured = list(link.collectives)
+                yield document.problem(
+                    (tier, figure),
+                    f"{tier}.{figure} prices only what is not measured: {', '.join(measured)} keep their fits",
+                    expected=f"{tier}.collectives.{measured[0]}.bandwidth=x0.5 and the like to vary those",
+                    severity="warning",
+                )
 
 
 def _sparse(chip: Chip) -> Iterator[tuple[str, float, str]]:

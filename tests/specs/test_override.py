@@ -109,6 +109,15 @@ def test_what_cannot_be_set_is_told(override: str, message: str) -> None:
     assert refusal(override) == f"--set {override}: {message}"
 
 
+def test_a_link_figure_beside_measured_collectives_is_a_warning() -> None:
+    measured = load_chip("h200-sxm", ["scale_up.bandwidth=x0.5"])
+    (told,) = [problem.text() for problem in measured.warnings]
+    assert told.startswith("--set scale_up.bandwidth=x0.5: warning: scale_up.bandwidth prices only what is not measured: ")
+    assert "dispatch" in told and "keep their fits; expected scale_up.collectives." in told
+    assert load_chip("h200-sxm", ["memory.bandwidth=x0.5"]).warnings == ()
+    assert load_chip("h200-sxm", ["scale_up.collectives.all_reduce.bandwidth=x0.5"]).warnings == ()
+
+
 def test_all_mistakes_are_told_at_once() -> None:
     assert len(refusal("memory.a=1", "b=2").splitlines()) == 2
     assert len(refusal("memory.capacity=1 s", "clock=1 s").splitlines()) == 2
