@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mlaplan.errors import MlaplanError
+from mlaplan.errors import MlaplanError, UnknownName
 
 if TYPE_CHECKING:
     from mlaplan.engines.profile import Profile
@@ -38,8 +38,13 @@ def subject(model: str, chip: str, engine: str | None, settings: Sequence[str] |
     from mlaplan.engines.load import load_profile
     from mlaplan.specs.lookup import load_chip, load_model
 
+    try:
+        loaded = load_model(model)
+    except UnknownName:
+        _refuse_swapped(model, chip)
+        raise
     found = Subject(
-        load_model(model),
+        loaded,
         load_chip(chip, settings or (), engine or "generic"),
         load_profile(engine or "generic"),
         model,
@@ -49,6 +54,13 @@ def subject(model: str, chip: str, engine: str | None, settings: Sequence[str] |
     )
     tell(warning.text() for warning in found.chip.warnings)
     return found
+
+
+def _refuse_swapped(model: str, chip: str) -> None:
+    from mlaplan.specs.lookup import chip_names, model_names
+
+    if model in dict(chip_names()) and chip in dict(model_names()):
+        raise MlaplanError(f"'{model}' is a chip and '{chip}' is a model; expected MODEL CHIP, in this order")
 
 
 def tell(lines: Iterable[str]) -> None:

@@ -128,7 +128,7 @@ def _phase(s: Setting, cells: dict[str, Any], cut: int, blocks: _Blocks, whole: 
     stage, once = max(by_stage, key=lambda pair: _sum(pair[1]))
     slowest, m = _sum(once), whole.micro_batches
     ops = [op.scaled(m) for op in once]
-    bubble = whole.step_s - m * (slowest + whole.send_s) if pp > 1 else 0.0
+    bubble = max(whole.step_s - m * (slowest + whole.send_s), 0.0) if pp > 1 else 0.0  # rounding can go below
     if pp > 1:
         send = link_op("pipeline_send", whole.send_s, whole.send_bytes, DEFAULT_RESIDUAL)
         ops += [send.scaled(m), Op("pipeline_bubble", "bubble", bubble)]
