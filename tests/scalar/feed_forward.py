@@ -121,7 +121,8 @@ def _dispatched(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> float:
     out, d, ranks = Ledger(case), case.model.hidden_size, r.tp * r.dp
     own, copies = t / r.tp, weighted_choices(f) * r.moe_tp
     node_limit = f.groups_per_token if f.groups > 1 else f.experts_per_token
-    for op, width in (("dispatch", links.copy_width(d, bool({"fp8", "int8"} & set(case.chip.peak)))), ("combine", 2.0 * d)):
+    narrow = "fp8" in case.chip.peak or "int8" in case.chip.peak
+    for op, width in (("dispatch", links.copy_width(d, narrow)), ("combine", 2.0 * d)):
         if decode:
             out.link_s += links.low_latency(case.chip, op, own, copies, width, ranks)
         else:
