@@ -2,15 +2,17 @@
 
 Per attention-DP rank with b sequences in flight, a request computes its prompt once (t_p seconds of prefill,
 shared with nobody) and takes part in n = (OSL - 1) / a decode rounds of t_d seconds, each shared by b sequences,
-a tokens per round and sequence. A request therefore occupies t_p + n t_d / b seconds of the rank:
+a tokens per round and sequence. A request therefore occupies t_p + n t_d / b seconds of the rank, and is in flight
+for W + S before its first token and n rounds after it:
 
-    X    = 1 / (t_p + n t_d / b)                     requests per second and rank
-    TPOT = b / (n a X) = (t_d + (b / n) t_p) / a     decode rounds stretched by the prefills between them
-    TTFT = W + Q + S                                 front end and first token included in S
+    X    = min( 1 / (t_p + n t_d / b),  b / (W + S + n t_d) )      requests per second and rank
+    TPOT = (b / X - W - S) / (n a)      Little's law: rounds stretched by the prefills of the others, at least t_d / a
+    TTFT = W + Q + S + F                F: the front end, outside the engine's slots
 
-Queueing assumption: lengths are the mean ones and arrivals at the prefill of a rank are Poisson with rate X, so
-a request waits W = rho / (2 (1 - rho)) t_p, rho = X t_p (M/D/1), and in a closed loop never longer than the
-prompts of all others in flight. Requests above what the batch limit admits wait Q = (C - b) / X (Little's law).
+Queueing assumption: lengths are the mean ones. In a closed loop, or where the load is free, a request arrives when
+another ends, finds a prefill under way with probability rho = X t_p and waits for the rest of it, W = rho t_p / 2,
+never longer than the prompts of all others in flight. At a request rate, arrivals at a rank are Poisson (M/D/1):
+W = rho / (2 (1 - rho)) t_p with rho = rate t_p, spent before a slot. Requests above what the batch limit admits wait Q = (C - b) / X.
 A burst at the start, queues that drain, length distributions and preemption belong to the simulator, not here.
 
 S is one prefill: its chunks, each together with a decode round where the engine mixes them, else back to back
@@ -60,11 +62,11 @@ def prefill_step_tokens(table: Table, work: Workload, tokens: Numeric) -> NDArra
     """New tokens of one prefill step on one DP rank.
 
     Prompts above the chunk are cut into equal chunks. Below it, a step takes as many whole prompts as arrive in a
-    decode round, b a / OSL, as far as the chunk holds them.
+    decode round, b a / OSL and at most b, as far as the chunk holds them.
     """
     new, chunk = work.new_tokens, table["prefill_chunk"]
     pieces = ceil_div(new, chunk)
-    arriving = np.floor(table["batch"] * tokens / max(work.osl, 1) + ROUNDING)
+    arriving = np.floor(table["batch"] * np.minimum(tokens / work.osl, 1.0) + ROUNDING)
     whole = np.clip(arriving, 1, np.maximum(chunk // new, 1))
     return np.where(pieces > 1, ceil_div(new, pieces), new * whole).astype(np.int64)
 
@@ -95,29 +97,38 @@ def served(
     balance = np.where(table["dp"] > 1, float(engine.prefill_balance), 1.0)
     pieces = work.new_tokens / step_tokens
     t_p = pieces * prefill_s / balance
-    rounds = max(work.osl - 1, 0) / tokens
-    per_request = t_p + rounds * decode_s / np.maximum(b, 1.0)
-    rate = np.minimum(b, 1.0) / per_request  # a rank with less than one request is idle part of the time
-    rho = np.minimum(rate * t_p, 1.0)
-    wait = np.minimum(rho / (2.0 * np.maximum(1.0 - rho, 1e-9)), np.maximum(b - 1.0, 0.0)) * t_p
-    queue = np.maximum(offered - slots, 0.0) / rate if offered is not None else np.zeros_like(slots)
+    rounds = (work.osl - 1) / tokens
+    # a rank with less than one request in flight is idle part of the time, and else like one with one
+    present, active = np.minimum(b, 1.0), np.maximum(b, 1.0)
+    busy = t_p + rounds * decode_s / active
+    rho = np.minimum(present * t_p / busy, 1.0)
+    if work.rate is None:
+        wait = np.minimum(rho / 2.0, active - 1.0) * t_p
+    else:
+        arriving = np.minimum(work.rate / ranks * t_p, 1.0)
+        wait = arriving / (2.0 * np.maximum(1.0 - arriving, 1e-9)) * t_p
     passes = np.maximum(pieces, 1.0)
     mixing = decode_s * (np.ceil(passes) if engine.mixed_prefill else 1.0) * (b > 1.0)
     front = float(engine.front_end_s) + float(engine.front_end_per_token_s) * work.isl
-    service = (passes - 1.0) * prefill_s / balance + prefill_pass_s + mixing + front
+    service = (passes - 1.0) * prefill_s / balance + prefill_pass_s + mixing
+    # a closed loop's wait is spent in a slot; an open loop queues before one
+    held = service + (wait if work.rate is None else 0.0)
+    in_flight = np.maximum(active * busy, held + rounds * decode_s)
+    rate = present * active / in_flight
+    queue = np.maximum(offered - slots, 0.0) / rate if offered is not None else np.zeros_like(slots)
     total = rate * ranks
     if work.rate is not None:
         total = np.minimum(total, work.rate)
     with np.errstate(divide="ignore", invalid="ignore"):
-        tpot = np.where(rounds > 0, per_request * np.maximum(b, 1.0) / (rounds * tokens), np.nan)
+        tpot = np.where(rounds > 0, (in_flight - held) / (rounds * tokens), np.nan)
     return {
-        "ttft_s": wait + queue + service,
+        "ttft_s": wait + queue + service + front,
         "queue_s": wait + queue,
         "tpot_s": tpot,
         "requests_per_s": total,
         "capacity_per_s": rate * ranks,
         "tok_s_chip": total * work.osl / (chips * table["replicas"]),
         "tok_s_user": 1.0 / tpot,
-        "prefill_share": rho,
+        "prefill_share": rate * t_p,
         "sequences": b,
     }

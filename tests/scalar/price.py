@@ -225,12 +225,12 @@ def prefill_step_tokens(st: Any, work: Any, tokens: float) -> int:
     pieces = math.ceil(new / st.prefill_chunk)
     if pieces > 1:
         return math.ceil(new / pieces)
-    arriving = math.floor(st.batch * tokens / work.osl + 1e-9)
+    arriving = math.floor(st.batch * min(tokens / work.osl, 1.0) + 1e-9)
     return new * min(max(arriving, 1), max(st.prefill_chunk // new, 1))
 
 
 def served(e: Any, st: Any, work: Any, tokens: float, x: dict[str, float], step_tokens: int) -> dict[str, float]:
-    """X = 1 / (t_p + n t_d / b), and what follows from it."""
+    """X = min(1 / (t_p + n t_d / b), b / (W + S + n t_d)), and by Little's law what follows from it."""
     ranks, chips = st.dp * st.replicas, st.tp * st.dp * st.pp * st.replicas
     offered = None if work.concurrency is None else work.concurrency / ranks
     b = float(st.batch) if offered is None else min(float(st.batch), offered)
@@ -238,25 +238,32 @@ def served(e: Any, st: Any, work: Any, tokens: float, x: dict[str, float], step_
     pieces = (work.isl - work.prefix_tokens) / step_tokens
     t_p = pieces * x["prefill_s"] / balance
     n = (work.osl - 1) / tokens
-    busy = t_p + n * x["decode_s"] / max(b, 1.0)
-    rate = min(b, 1.0) / busy
-    rho = min(rate * t_p, 1.0)
-    wait = min(rho / (2.0 * max(1.0 - rho, 1e-9)), max(b - 1.0, 0.0)) * t_p
-    queue = 0.0 if offered is None else max(offered - st.batch, 0.0) / rate
+    present, active = min(b, 1.0), max(b, 1.0)
+    busy = t_p + n * x["decode_s"] / active
+    rho = min(present * t_p / busy, 1.0)
+    if work.rate is None:
+        wait = min(rho / 2.0, active - 1.0) * t_p
+    else:
+        arriving = min(work.rate / ranks * t_p, 1.0)
+        wait = arriving / (2.0 * max(1.0 - arriving, 1e-9)) * t_p
     passes = max(pieces, 1.0)
     mixing = (x["decode_s"] * (math.ceil(passes) if e.mixed_prefill else 1)) if b > 1 else 0.0
     front = float(e.front_end_s) + float(e.front_end_per_token_s) * work.isl
-    first = (passes - 1.0) * x["prefill_s"] / balance + x["prefill_pass_s"] + mixing + front
+    first = (passes - 1.0) * x["prefill_s"] / balance + x["prefill_pass_s"] + mixing
+    held = first + (wait if work.rate is None else 0.0)
+    stay = max(active * busy, held + n * x["decode_s"])
+    rate = present * active / stay
+    queue = 0.0 if offered is None else max(offered - st.batch, 0.0) / rate
     total = rate * ranks if work.rate is None else min(rate * ranks, work.rate)
-    tpot = busy * max(b, 1.0) / (n * tokens) if n > 0 else NAN
+    tpot = (stay - held) / (n * tokens) if n > 0 else NAN
     return {
-        "ttft_s": wait + queue + first,
+        "ttft_s": wait + queue + first + front,
         "queue_s": wait + queue,
         "tpot_s": tpot,
         "requests_per_s": total,
         "capacity_per_s": rate * ranks,
         "tok_s_chip": total * work.osl / chips,
         "tok_s_user": 1.0 / tpot,
-        "prefill_share": rho,
+        "prefill_share": rate * t_p,
         "sequences": b,
     }

@@ -68,7 +68,9 @@ def test_short_prompts_share_a_step_as_they_arrive():
     # one draft accepted 80 % of the time makes 1.8 tokens, though (1 - 0.8^2) / 0.2 falls just short of it
     tokens = float(steady.tokens_per_step(1, 0.8))
     assert tokens < 1.8
-    assert steps(Workload(1, 1), batch=25, tokens=tokens) == 45
+    assert steps(Workload(1, 9), batch=25, tokens=tokens) == 5
+    # never more than are there
+    assert steps(Workload(1, 1), batch=25, tokens=tokens) == 25
 
 
 @given(st.integers(1, 50_000), st.integers(1, 5000), st.integers(1, 3000), st.sampled_from([512, 2048, 16384]))
@@ -88,20 +90,30 @@ def test_a_closed_loop_by_hand():
     # 11 tokens out: 10 rounds of 0.1 s shared by 4; a prompt takes 2 s: a request occupies 2 + 10 x 0.1 / 4 s
     found = served(Workload(100, 11, concurrency=4), batch=4)
     assert found["requests_per_s"] == pytest.approx(1 / 2.25)
-    assert found["tpot_s"] == pytest.approx((0.1 + 4 / 10 * 2.0) / 1)
-    assert found["tok_s_user"] == pytest.approx(1 / 0.9)
     assert found["tok_s_chip"] == pytest.approx(11 / 2.25)
-    # rho = 2 / 2.25; M/D/1 waits rho / (2 (1 - rho)) = 4 prompts, three others are in flight: 3 x 2 s
+    # a prefill is under way for 2 / 2.25 of the time: half of one is waited for, then one's own, after a round
     assert found["prefill_share"] == pytest.approx(2 / 2.25)
-    assert found["queue_s"] == pytest.approx(6.0)
-    # and one prompt, after the round that is running
-    assert found["ttft_s"] == pytest.approx(6.0 + 0.1 + 2.0)
+    assert found["queue_s"] == pytest.approx(2 / 2.25)
+    assert found["ttft_s"] == pytest.approx(2 / 2.25 + 0.1 + 2.0)
+    # 4 in flight for 9 s each; what is left after the first token is 10 rounds
+    assert found["tpot_s"] == pytest.approx((4 * 2.25 - 2 / 2.25 - 2.1) / 10)
+    assert found["tok_s_user"] == pytest.approx(1 / found["tpot_s"])
 
 
-def test_littles_law_holds_for_those_in_flight():
-    found = served(Workload(100, 11, concurrency=4), batch=4)
-    per_request = 10 * found["tpot_s"]
-    assert found["requests_per_s"] * per_request == pytest.approx(4)
+@given(st.integers(1, 20_000), st.integers(2, 3000), st.integers(1, 500), st.floats(1.0, 3.0))
+def test_littles_law_holds_for_those_in_flight(isl, osl, concurrency, tokens):
+    found = served(Workload(isl, osl, concurrency=concurrency), batch=concurrency, tokens=tokens)
+    stay = found["ttft_s"] + (osl - 1) * found["tpot_s"]
+    assert found["requests_per_s"] * stay == pytest.approx(concurrency)
+    # no round is faster than a round without prefills
+    assert found["tpot_s"] >= 0.1 / tokens * (1 - 1e-9)
+
+
+def test_alone_a_request_sees_its_own_prefill_and_plain_rounds():
+    found = served(Workload(100, 11, concurrency=1), batch=4)
+    assert found["tpot_s"] == pytest.approx(0.1)
+    assert found["ttft_s"] == pytest.approx(2.0)
+    assert found["requests_per_s"] == pytest.approx(1 / 3.0)
 
 
 def test_requests_above_the_slots_wait():
@@ -113,8 +125,9 @@ def test_requests_above_the_slots_wait():
 
 
 def test_slots_above_the_requests_stay_empty():
-    assert served(Workload(100, 11, concurrency=4), batch=64)["tpot_s"] == pytest.approx(0.9)
-    assert served(Workload(100, 11, concurrency=4), batch=64)["sequences"] == 4
+    roomy, full = (served(Workload(100, 11, concurrency=4), batch=b) for b in (64, 4))
+    assert roomy == full
+    assert roomy["sequences"] == 4
 
 
 def test_ranks_and_replicas_share_the_requests():
@@ -127,7 +140,7 @@ def test_ranks_and_replicas_share_the_requests():
 def test_less_than_one_request_a_rank_leaves_it_idle():
     found = served(Workload(100, 11, concurrency=1), batch=4, dp=2)
     # alone: 2 s and 10 rounds; half of the time
-    assert found["tpot_s"] == pytest.approx(0.1 + 0.2)
+    assert found["tpot_s"] == pytest.approx(0.1)
     assert found["requests_per_s"] == pytest.approx(1 / 3.0)
     assert found["queue_s"] == 0
 
@@ -144,7 +157,8 @@ def test_drafts_make_fewer_rounds():
     # 2 tokens a round: 5 rounds; a request occupies 2 + 5 x 0.1 / 4 s
     found = served(Workload(100, 11, concurrency=4), batch=4, tokens=2.0)
     assert found["requests_per_s"] == pytest.approx(1 / 2.125)
-    assert found["tpot_s"] == pytest.approx((0.1 + 4 / 5 * 2.0) / 2)
+    # 4 in flight for 8.5 s each, a first token after half of a prefill at 2 / 2.125, a round and a prefill
+    assert found["tpot_s"] == pytest.approx((8.5 - 2 / 2.125 - 2.1) / 10)
 
 
 def test_chunks_and_pipelines_by_hand():
@@ -156,9 +170,10 @@ def test_chunks_and_pipelines_by_hand():
     # with mixed steps each chunk comes with a round
     found = served(Workload(300, 11), batch=4, step=100, pass_s=5.0, engine=r.engine(mixed_prefill=True))
     assert found["ttft_s"] - found["queue_s"] == pytest.approx(2 * 2.0 + 5.0 + 0.3)
-    # several prompts in one step: each takes its share of it
+    # 4 prompts in one step of 2 s: each takes 0.5 s of it and waits for all of it, so 4 in flight are too few
     found = served(Workload(100, 11), batch=4, step=400)
-    assert found["requests_per_s"] == pytest.approx(1 / (0.5 + 0.25))
+    wait = 0.5 / 0.75 / 2 * 0.5
+    assert found["requests_per_s"] == pytest.approx(4 / (wait + 2.1 + 1.0))
 
 
 def test_ranks_that_step_together_idle_by_the_balance_of_prefill():
