@@ -11,6 +11,7 @@ from mlaplan.report.why import IDLE, PREFILL, PREFILL_LINK, UNEVEN
 from mlaplan.units import format_bytes, format_bytes_per_s, format_flops, format_seconds
 
 if TYPE_CHECKING:
+    from mlaplan.costs.breakdown import Phase
     from mlaplan.costs.machine import Op
     from mlaplan.explain import Explanation
     from mlaplan.families import Family
@@ -51,19 +52,27 @@ def reasons(q: Question, plans: list[Explanation], families: list[Family], w: Wh
     return "\n\n".join(parts)
 
 
+def _telling_step(q: Question, e: Explanation) -> Phase:
+    """The step that a request is made of: decode, or prefill where its first token is the only one."""
+    step = e.decode if q.workload.osl > 1 else e.prefill
+    assert step is not None  # plans are served, and these have both steps
+    return step
+
+
 def _breakdown(q: Question, e: Explanation) -> str:
-    s, p = e.strategy, e.decode
-    assert p is not None  # plans are served, and these have both steps
+    s, p = e.strategy, _telling_step(q, e)
     title = (
-        f"A decode step of {words.times(s.batch, 'sequence')} a rank at {q.workload.mean_context:,} cached tokens "
+        f"Requests end with their first token. A prefill step takes {words.span(p.step_s, format_seconds)}, "
+        f"{words.percent(p.comm_share)} of it communication:"
+        if q.workload.osl == 1
+        else f"A decode step of {words.times(s.batch, 'sequence')} a rank at {q.workload.mean_context:,} cached tokens "
         f"takes {words.span(p.step_s, format_seconds)}, {words.percent(p.comm_share)} of it communication:"
     )
     return f"{wrapped(title)}\n{explain_text.operators(p, SHOWN)}"
 
 
 def _largest(q: Question, e: Explanation) -> str:
-    assert e.decode is not None
-    ops = sorted(e.decode.ops, key=lambda op: -op.time_s)[:3]
+    ops = sorted(_telling_step(q, e).ops, key=lambda op: -op.time_s)[:3]
     lines = ["The three largest:"]
     for number, op in enumerate(ops, 1):
         lines.append(wrapped(_term(q, e, op), label=f"{number}. "))
@@ -73,8 +82,7 @@ def _largest(q: Question, e: Explanation) -> str:
 def _term(q: Question, e: Explanation, op: Op) -> str:
     from mlaplan.costs.machine import bound_of
 
-    assert e.decode is not None
-    share = words.percent(op.time_s / e.decode.step_s.value)
+    share = words.percent(op.time_s / _telling_step(q, e).step_s.value)
     head = f"{op.name}, {format_seconds(op.time_s)} ({share})"
     bound = bound_of(op)
     if bound == "memory":
@@ -91,9 +99,11 @@ def _term(q: Question, e: Explanation, op: Op) -> str:
     else:
         how = bound
     cause = CAUSES.get(op.name)
-    if op.name == "routed_experts":
+    if q.workload.osl == 1:
+        cause = None  # the causes are those of decode
+    elif op.name == "routed_experts":
         cause = _experts_hit(q, e) or cause
-    if op.name == "attention_core" and bound == "compute":
+    elif op.name == "attention_core" and bound == "compute":
         cause = f"all heads of {words.times(1 + e.strategy.mtp, 'query')} share each read of the cache"
     return f"{head}: {how}" + (f"; {cause}" if cause else "")
 
