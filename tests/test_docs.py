@@ -96,7 +96,7 @@ def test_links_within_the_repository_lead_somewhere(path: Path) -> None:
 @pytest.mark.parametrize(("kind", "what"), [("chip", "chips"), ("model", "models")])
 def test_every_shipped_file_is_listed(kind: str, what: str) -> None:
     listed = {row["name"] for row in json.loads(shell(f"mlaplan list {what} --format json"))[what]}
-    shipped = {path.stem for path in (REPO / FOLDERS[kind]).glob("*.yaml")}
+    shipped = {path.stem for path in (REPO / FOLDERS[kind]).glob("*.yaml") if not path.stem.endswith(".cal")}
     assert listed == {name for name in shipped if not name.endswith(OVERLAY)}
 
 
@@ -204,6 +204,15 @@ def test_the_cost_model_names_the_file_and_its_sources(path: Path) -> None:
     assert papers <= set(re.findall(r"\d{4}\.\d{5}", told))
     if papers:
         assert f"{path.parent.name}/{path.name})" in told
+
+
+def test_the_equations_of_the_served_workload_stand_in_the_cost_model() -> None:
+    source = (REPO / "mlaplan" / "serving" / "steady.py").read_text("utf-8")
+    told = " ".join(section(COST_MODEL, "Served workload").split())
+    equations = re.findall(r"^ {4}(\w+ += .+?)(?: {4,}.*)?$", ast.get_docstring(ast.parse(source)) or "", re.M)
+    assert len(equations) >= 3
+    for equation in equations:
+        assert " ".join(equation.split()) in told
 
 
 UNIT_OF_NAME = {"[s]": ("_s", "_times"), "[B]": ("_bytes",), "[FLOP]": ("_flops",)}
