@@ -84,7 +84,8 @@ def _one(rows: Rows, with_knee: bool, bound: float) -> tuple[float, float, float
     size, log_measured = rows.columns["bytes"], np.log(rows.seconds)
     count = float(rows.columns["ranks"][0])
     largest = int(np.argmax(size))
-    unit = np.array([float(rows.seconds.min()), size[largest] / float(rows.seconds[largest]), 1e6])
+    rate = min(size[largest] / float(rows.seconds[largest]), 0.9 * bound)
+    unit = np.array([float(rows.seconds.min()), rate, 1e6])
     with_knee = with_knee and len(rows) > FEWEST + 1
 
     def times(x: Array) -> Array:
@@ -95,7 +96,7 @@ def _one(rows: Rows, with_knee: bool, bound: float) -> tuple[float, float, float
         return np.log(times(np.concatenate([x, np.zeros(3 - len(x))]) * unit)) - log_measured
 
     k = 3 if with_knee else 2
-    high = np.array([100.0, max(bound / unit[1], 1.001) if np.isfinite(bound) else 100.0, LARGEST_KNEE / unit[2]])[:k]
+    high = np.array([100.0, min(bound / rate, 100.0), LARGEST_KNEE / unit[2]])[:k]
     start = np.minimum(np.ones(k), 0.999 * high)
     found = least_squares(residuals, start, bounds=(np.full(k, 1e-6), high), loss="soft_l1", f_scale=SOFTNESS)
     x = np.concatenate([found.x, np.zeros(3 - k)]) * unit

@@ -9,17 +9,17 @@ import math
 from pathlib import Path
 from typing import Any
 
-from mlaplan.specs.chip import Chip
+from mlaplan.specs.chip import Calibration, Chip
 from mlaplan.specs.figure import Spec
 from mlaplan.specs.model import Model
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 FOLDER = Path("docs/schema")
-SPECS: dict[str, type[Spec]] = {"chip": Chip, "model": Model}
+SPECS: dict[str, type[Spec]] = {"chip": Chip, "calibration": Calibration, "model": Model}
 
 
 def schema(kind: str) -> dict[str, Any]:
-    """The schema of a `chip` or a `model` file."""
+    """The schema of a `chip`, a `calibration` or a `model` file."""
     found = SPECS[kind].model_json_schema()
     # pydantic names a definition after its Python types; its title is the readable name
     names = {name: definition.get("title", name) for name, definition in found["$defs"].items()}

@@ -11,7 +11,7 @@ from mlaplan.specs.defaults import default_kernel, defaults
 from mlaplan.specs.lookup import load_chip
 
 HARDWARE = Path(__file__).resolve().parents[2] / "hardware"
-NAMES = sorted(p.stem for p in HARDWARE.glob("*.yaml"))
+NAMES = sorted(p.stem for p in HARDWARE.glob("*.yaml") if not p.stem.endswith(".cal"))
 
 
 def chip(name: str) -> Chip:

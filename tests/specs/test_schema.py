@@ -29,10 +29,14 @@ def test_every_reference_exists(kind: str) -> None:
     assert names <= set(json.loads(text)["$defs"])
 
 
-@pytest.mark.parametrize(("kind", "folder"), [("chip", "hardware"), ("model", "models")])
-def test_the_keys_of_shipped_files_are_in_the_schema(kind: str, folder: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "files"), [("chip", "hardware/*.yaml"), ("calibration", "hardware/*.cal.yaml"), ("model", "models/*.yaml")]
+)
+def test_the_keys_of_shipped_files_are_in_the_schema(kind: str, files: str) -> None:
     known = schema.schema(kind)["properties"]
-    for path in sorted((ROOT / folder).glob("*.yaml")):
+    found = [path for path in sorted(ROOT.glob(files)) if path.stem.endswith(".cal") == (kind == "calibration")]
+    assert found
+    for path in found:
         assert set(source.read(path).data) <= set(known)
 
 

@@ -1,0 +1,87 @@
+"""Overlays: laid over a chip's fits for their engine only, and refused where they are wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mlaplan.errors import SpecError
+from mlaplan.specs.lookup import chip_names, load_calibration, load_chip, validate_file
+
+HARDWARE = Path(__file__).resolve().parents[2] / "hardware"
+SHIPPED = sorted(HARDWARE.glob("*.cal.yaml"))
+FIT = "{compute: 0.5, memory: 0.6, floor: 7 us, residual: 0.1, source: timed here, confidence: measured}"
+
+
+@pytest.fixture
+def chip(tmp_path: Path) -> Path:
+    """A copy of a shipped chip in a folder of its own."""
+    path = tmp_path / "h100-sxm.yaml"
+    path.write_text((HARDWARE / "h100-sxm.yaml").read_text("utf-8"), "utf-8")
+    return path
+
+
+def overlay(chip: Path, engine: str, body: str = "", name: str = "h100-sxm") -> Path:
+    path = chip.with_name(f"h100-sxm.{engine}.cal.yaml")
+    text = f"kind: calibration\nchip: {name}\nengine: {engine}\n"
+    path.write_text(text + (body or f"efficiency:\n  gemm:\n    bf16: {FIT}\n"), "utf-8")
+    return path
+
+
+def test_the_shipped_ones_cover_both_chips_and_three_engines() -> None:
+    assert [p.name for p in SHIPPED] == [
+        f"{chip}.{engine}.cal.yaml" for chip in ("h100-sxm", "h200-sxm") for engine in ("sglang", "trtllm", "vllm")
+    ]
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.name)
+def test_a_shipped_overlay_is_bounded_sourced_and_for_its_chip(path: Path) -> None:
+    found = load_calibration(str(path))
+    assert path.name == f"{found.chip}.{found.engine}.cal.yaml"
+    for fits in found.efficiency.values():
+        for fit in fits.values():
+            assert fit.memory <= 0.95
+            assert fit.rows is not None and fit.rows >= 40
+            assert fit.confidence == "measured" and 0 < fit.residual < 0.2
+    assert validate_file(path) == []
+
+
+def test_it_counts_for_its_engine_alone(chip: Path) -> None:
+    path = overlay(chip, "sglang")
+    plain = load_chip(str(chip))
+    assert load_chip(str(chip), engine="vllm") == plain
+    laid = load_chip(str(chip), engine="sglang")
+    assert laid.kernel("gemm", "bf16").floor == pytest.approx(7e-6)
+    assert laid.calibration == str(path) and plain.calibration == ""
+    # everything else is the chip's own, the datasheet above all
+    assert laid.kernel("gemm", "fp8_block") == plain.kernel("gemm", "fp8_block")
+    assert (laid.peak, laid.memory, laid.scale_up) == (plain.peak, plain.memory, plain.scale_up)
+
+
+def test_one_of_no_engine_serves_those_that_have_none(chip: Path) -> None:
+    generic, own = overlay(chip, "generic"), overlay(chip, "vllm")
+    assert load_chip(str(chip), engine="vllm").calibration == str(own)
+    assert load_chip(str(chip), engine="sglang").calibration == str(generic)
+
+
+def test_the_command_line_has_the_last_word(chip: Path) -> None:
+    overlay(chip, "sglang")
+    laid = load_chip(str(chip), ["efficiency.gemm.bf16.memory=0.7"], "sglang")
+    assert laid.kernel("gemm", "bf16").memory == 0.7
+    assert laid.kernel("gemm", "bf16").floor == pytest.approx(7e-6)
+
+
+def test_it_is_no_chip_of_its_own(chip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    overlay(chip, "sglang")
+    monkeypatch.chdir(chip.parent)
+    assert not any("cal" in name for name, _ in chip_names())
+
+
+def test_mistakes_are_told_in_the_overlays_own_lines(chip: Path) -> None:
+    path = overlay(chip, "sglang", f"efficiency:\n  gemm:\n    bf16: {FIT.replace('memory: 0.6', 'memory: 1.2')}\n")
+    with pytest.raises(SpecError, match=rf"{path}:6:.*memory.*1.2"):
+        load_chip(str(chip), engine="sglang")
+    path = overlay(chip, "sglang", name="h200-sxm")
+    with pytest.raises(SpecError, match=r"cal.yaml:2:7: this calibrates h200-sxm; expected h100-sxm"):
+        load_chip(str(chip), engine="sglang")
