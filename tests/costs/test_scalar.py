@@ -14,6 +14,10 @@ from mlaplan.strategy import to_table
 PAIRS = [
     ("deepseek-v3", "h200-sxm", "generic", 64),
     ("deepseek-v3", "h200-sxm", "sglang", 64),
+    # calibrations: between them they have every optional term of a kernel, and knees
+    ("deepseek-v3", "h200-sxm:sglang", "sglang", 64),
+    ("deepseek-v3", "h100-sxm:trtllm", "generic", 64),
+    ("kimi-k2.5", "h100-sxm:vllm", "vllm", 64),
     ("deepseek-v3.2", "h800-sxm", "generic", 64),
     ("glm-5.2", "h20", "generic", 64),
     ("longcat-flash", "b200-sxm", "vllm", 64),

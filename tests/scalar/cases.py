@@ -27,7 +27,13 @@ def examples(usual: int) -> int:
     return usual * THOROUGH
 
 
-chip = cache(load_chip)
+@cache
+def chip(name: str) -> Chip:
+    """A shipped chip; `h200-sxm:trtllm` is one with the calibration of that engine."""
+    name, _, engine = name.partition(":")
+    return load_chip(name, engine=engine or None)
+
+
 model = cache(load_model)
 
 
