@@ -22,6 +22,8 @@ from mlaplan.workload import Workload
 
 PAIRS = [
     ("deepseek-v3", "h200-sxm", "generic"),
+    ("deepseek-v3", "h200-sxm:sglang", "sglang"),
+    ("deepseek-r1", "h100-sxm:trtllm", "generic"),
     ("deepseek-v3", "h100-sxm", "vllm"),
     ("deepseek-v3.2", "b200-sxm", "sglang"),
     ("longcat-flash", "h800-sxm", "generic"),
