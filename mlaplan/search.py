@@ -31,7 +31,7 @@ from mlaplan.serving import steady
 from mlaplan.strategy import KV_DTYPES, WEIGHT_DTYPES, Strategy, from_row
 
 BLOCK_ROWS = 262_144  # rows laid out at once
-SLICE_ROWS = 16_384  # rows priced at once: their columns stay in the processor's cache
+SLICE_ROWS = 32_768  # rows priced at once: their columns stay in the processor's cache
 BATCHES = 12  # rows that one choice becomes, roughly, when its batches are laid out
 MOST_SEQUENCES = 4096  # per rank, where neither memory nor the workload sets a limit
 DEEPEST_DRAFT = 3

@@ -77,17 +77,16 @@ class Table(dict[str, NDArray[Any]]):
     def key(self, names: Sequence[str]) -> tuple[NDArray[Any], tuple[int, ...]]:
         """(one integer per row for its combination of the named columns, sizes of their domains)."""
         radix = tuple(len(self.domain(name).values) for name in names)
-        small = np.prod(radix, dtype=np.float64) < np.iinfo(np.int32).max
         key: Any = None
         for name, count in zip(names, radix, strict=True):
             if count == 1:
                 continue
             if key is None:
-                key = self.codes(name).astype(np.int32 if small else np.int64)
+                key = self.codes(name).astype(np.intp)
             else:
                 key *= count
                 key += self.codes(name)
-        return (np.zeros(size(self), dtype=np.int32) if key is None else key), radix
+        return (np.zeros(size(self), dtype=np.intp) if key is None else key), radix
 
     def of_keys(self, names: Sequence[str], radix: tuple[int, ...], keys: NDArray[np.int64]) -> Table:
         """The combinations that keys of `key` stand for."""
@@ -105,19 +104,6 @@ class Table(dict[str, NDArray[Any]]):
         out._codes = {n: c for n, c in self._codes.items() if n not in columns}
         out._own = {n: d for n, d in self._own.items() if n not in columns}
         return out
-
-    def within(self, **columns: Any) -> Table:
-        """The table with other values of columns whose domain holds them already."""
-        out = self.having(**columns)
-        out._own |= {n: d for n, d in self._own.items() if n in columns}
-        return out
-
-    def widened(self, name: str, value: int) -> Table:
-        """The table with one more value in the domain of a column."""
-        if name not in self.domains:
-            self._own[name] = domain([*self.domain(name).values, value])
-            self._codes.pop(name, None)
-        return self
 
     def settled(self, names: Sequence[str]) -> Table:
         """The table with the domains of these columns fixed now, so that its parts share them."""
@@ -207,17 +193,18 @@ class Memo:
             keys = np.flatnonzero(new)
             known.add(keys, price(table.of_keys(names, radix, keys)))
             slot = known.slots[key]
-        return self._spread(known, slot)
+        return self._spread(known, slot.astype(np.intp))  # once, not at every column
 
     def _unkept(
         self, _table: Table, _names: Sequence[str], _key: Any, _radix: Any, _price: Callable[[Table], Columns]
     ) -> Columns:
         """Prices of more combinations than are worth a slot each."""
-        keys, index = np.unique(_key, return_inverse=True)
+        keys = sorted_distinct(_key)
+        index = np.searchsorted(keys, _key)
         priced = _price(_table.of_keys(_names, _radix, keys))
         return {name: np.asarray(column)[index] for name, column in priced.items()}
 
-    def _spread(self, _known: _Known, _slot: NDArray[np.int32]) -> Columns:
+    def _spread(self, _known: _Known, _slot: NDArray[np.intp]) -> Columns:
         return {name: column[_slot] for name, column in _known.columns.items()}
 
 
@@ -227,7 +214,7 @@ class Primer(Memo):
     def __init__(self, memo: Memo) -> None:
         self._known = memo._known
 
-    def _spread(self, _known: _Known, _slot: NDArray[np.int32]) -> Columns:
+    def _spread(self, _known: _Known, _slot: NDArray[np.intp]) -> Columns:
         return {}
 
     def _unkept(

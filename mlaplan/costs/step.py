@@ -69,7 +69,7 @@ def decode_cells(table: Table) -> Table:
     halves = 1 + table["two_batch_overlap"]
     seqs = ceil_div(ceil_div(table["batch"], m), halves)
     q_len = 1 + table["mtp"]
-    return table.having(seqs=seqs, q_len=q_len).widened("q_len", 1).settled((*KEYS, "seqs", "q_len"))
+    return table.having(seqs=seqs, q_len=q_len).settled((*KEYS, "seqs", "q_len"))
 
 
 def prefill_cells(table: Table, step_tokens: Numeric) -> Table:
@@ -84,6 +84,8 @@ def prefill_cells(table: Table, step_tokens: Numeric) -> Table:
 ATTENTION = (*PRECISION, "tp", "cp", "dcp", "seqs", "q_len")
 FEED_FORWARD = ("weight_dtype", "tp", "dp", "ep", "seqs", "q_len")
 EDGES = ("weight_dtype", "tp", "seqs", "q_len")
+DRAFT = (*PRECISION, "tp", "cp", "dcp", "seqs")
+DRAFT_FEED_FORWARD = ("weight_dtype", "tp", "dp", "ep", "seqs")
 PREFILL_ATTENTION = ("weight_dtype", "kv_dtype", "tp", "cp", "step_tokens")
 PREFILL_FEED_FORWARD = ("weight_dtype", "tp", "dp", "ep", "cp", "step_tokens")
 PREFILL_EDGES = ("weight_dtype", "tp", "step_tokens")
@@ -91,25 +93,6 @@ PREFILL_EDGES = ("weight_dtype", "tp", "step_tokens")
 
 def decode_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Columns:
     """Time of every block kind of a decode micro-batch, per row; `@mtp` is one drafted token for each sequence."""
-    out = _decode_blocks(s, cells, context, memo)
-    mtp = s.model.mtp
-    if mtp is None or not np.any(cells["mtp"] > 0):
-        return out
-    one = cells.within(q_len=np.ones_like(cells["q_len"]))
-    draft = _decode_blocks(s, one, context, memo)
-    draft |= _priced(s, memo, "draft", one, ("weight_dtype", "seqs"), _draft_projection)
-    if draft:  # empty while a memo is primed
-        names = ("@embedding", "@projection", mtp.attention, mtp.ffn, "@head")
-        for part in ("chip", "link"):
-            out[f"@mtp.{part}"] = np.sum([draft[f"{name}.{part}"] for name in names], axis=0)
-    return out
-
-
-def _draft_projection(m: Machine, c: Table) -> Blocks:
-    return {"@projection": [dense.mtp_projection(m, c["seqs"])]}
-
-
-def _decode_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Columns:
     choice = s.moe
 
     def attention(m: Machine, c: Table) -> Blocks:
@@ -125,7 +108,37 @@ def _decode_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Column
 
     out = _priced(s, memo, "decode attention", cells, ATTENTION, attention)
     out |= _priced(s, memo, "decode feed-forward", cells, FEED_FORWARD, feed_forward)
-    return out | _priced(s, memo, "decode edges", cells, EDGES, edges)
+    out |= _priced(s, memo, "decode edges", cells, EDGES, edges)
+    if s.model.mtp is not None and np.any(cells["mtp"] > 0):
+        out |= _draft_blocks(s, cells, context, memo)
+    return out
+
+
+def _draft_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Columns:
+    """One drafted token for each sequence, in two parts that depend on different columns."""
+    mtp, choice = s.model.mtp, s.moe
+    assert mtp is not None
+
+    def around(m: Machine, c: Table) -> Blocks:
+        one = c.having(q_len=np.ones_like(c["seqs"]))
+        return {
+            "@draft": [
+                *dense.embedding_ops(m, c["seqs"], c["tp"]),
+                dense.mtp_projection(m, c["seqs"]),
+                *operators.attention_decode(m, mtp.attention, one, context),
+                *dense.head_ops(m, c["seqs"], c["tp"]),
+            ]
+        }
+
+    def feed_forward(m: Machine, c: Table) -> Blocks:
+        one = c.having(tokens=c["seqs"], cp=np.ones_like(c["tp"]))
+        return {"@draft_ffn": operators.feed_forward(m, mtp.ffn, one, True, choice)}
+
+    parts = _priced(s, memo, "draft", cells, DRAFT, around)
+    parts |= _priced(s, memo, "draft feed-forward", cells, DRAFT_FEED_FORWARD, feed_forward)
+    if not parts:  # while a memo is primed
+        return {}
+    return {f"@mtp.{part}": parts[f"@draft.{part}"] + parts[f"@draft_ffn.{part}"] for part in ("chip", "link")}
 
 
 def prefill_blocks(s: Setting, cells: Table, prompts: Prefill, memo: Memo) -> Columns:
