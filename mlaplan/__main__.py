@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -50,6 +51,8 @@ def _run(arguments: list[str]) -> int:
 
     from mlaplan.cli.app import app
 
+    # start-up builds what lives to the end: the collector would walk it a hundred times and free nothing
+    gc.set_threshold(100_000)
     # pydantic would look through all installed packages for plugins, of which none concerns the specs
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 

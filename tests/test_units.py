@@ -1,7 +1,5 @@
 """Quantities: what is read, what is refused and how, and that every number survives being written."""
 
-# ruff: noqa: E501 - messages stand here as they are read
-
 import math
 
 import pytest

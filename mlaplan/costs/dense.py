@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from mlaplan.costs.collectives import Group
 from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op
 from mlaplan.costs.roofline import Numeric
@@ -34,6 +36,8 @@ def reduce_ops(m: Machine, name: str, tokens: Numeric, tp: Numeric, cp: Numeric)
     size = tokens * m.model.hidden_size * ACTIVATION_BYTES
     divided = cp > 1
     whole = m.collective(f"{name}_all_reduce", "all_reduce", size, Group(tp))
+    if not np.any(divided):
+        return [whole]
     gather = m.collective(f"{name}_token_gather", "all_gather", size, Group(tp))
     scatter = m.collective(f"{name}_token_scatter", "reduce_scatter", size, Group(tp))
     return [whole.scaled(1 - divided), gather.scaled(1 * divided), scatter.scaled(1 * divided)]

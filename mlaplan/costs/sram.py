@@ -80,7 +80,7 @@ def traffic(parts: dict[str, float], slices: int, depth: int) -> dict[str, float
     State, output and scores are written and read once a slice, the query is read once a slice, a staged or
     recovered slice is written and read, weights are read once a slice.
     """
-    times = {"state": 2 * slices, "output": 2 * slices, "scores": 2 * slices, "query": slices}
+    times: dict[str, float] = {"state": 2 * slices, "output": 2 * slices, "scores": 2 * slices, "query": slices}
     times |= {"cache": 2.0 * slices / depth, "recovered": 2 * slices, "weights": slices}
     return {name: size * times[name] for name, size in parts.items()}
 

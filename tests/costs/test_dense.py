@@ -17,7 +17,7 @@ def test_a_block_by_hand():
     assert ops["dense_down"].flops == 2 * 32 * 500 * 1000
     assert ops["dense_all_reduce"].link_bytes == 2 * 3 / 4 * 64_000
     assert ops["ffn_norm"].bytes == 4 * 64_000
-    assert ops["dense_token_gather"].time_s == ops["dense_token_scatter"].time_s == 0
+    assert not {"dense_token_gather", "dense_token_scatter"} & set(ops)
 
 
 def test_divided_tokens_are_gathered_and_scattered_instead():
