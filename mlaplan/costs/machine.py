@@ -15,7 +15,7 @@ from mlaplan.costs import collectives as net
 from mlaplan.costs import kernels
 from mlaplan.costs import roofline as roof
 from mlaplan.costs.kernels import Work
-from mlaplan.costs.precision import attention_peak, matmul
+from mlaplan.costs.precision import Matmul, attention_peak, matmul
 from mlaplan.costs.roofline import Numeric
 
 if TYPE_CHECKING:
@@ -62,6 +62,14 @@ class Machine:
         self.weight_dtype, self.kv_dtype = weight_dtype, kv_dtype
         self.bandwidth, self.cores = float(chip.memory.bandwidth), float(chip.cores)
         self.tile = chip.padding
+        self._products: dict[str, Matmul] = {}
+
+    def products(self, part: str) -> Matmul:
+        """How products with a part's stored weights run."""
+        known = self._products.get(part)
+        if known is None:
+            known = self._products[part] = matmul(self.chip, self.model, part, self.weight_dtype)
+        return known
 
     def _kernel(self, name: str, op: str, key: str, peak: float, work: Work) -> Op:
         fit = self.chip.kernel(op, key)
@@ -73,7 +81,7 @@ class Machine:
 
     def gemm(self, name: str, part: str, m: Numeric, k: Numeric, n: Numeric) -> Op:
         """[m, k] x [k, n] with the part's stored weights; rows padded to the chip's GEMM tile."""
-        mm = matmul(self.chip, self.model, part, self.weight_dtype)
+        mm = self.products(part)
         fit, nbytes = self.chip.kernel("gemm", mm.key), roof.gemm_bytes(m, k, n, mm.weight_bytes)
         t = kernels.product_timing(
             fit, m, k, n, nbytes, mm.peak_flops, self.bandwidth, self.cores, mm.weight_bytes, self.tile.gemm_rows
@@ -85,7 +93,7 @@ class Machine:
 
     def per_head(self, name: str, m: Numeric, heads: Numeric, k: int, n: int) -> Op:
         """`heads` products [m, k] x [k, n] in 16 bit: the absorbed up-projections, held dequantised."""
-        mm = matmul(self.chip, self.model, "norm", "bf16")
+        mm = self.products("norm")  # held in 16 bit whatever the checkpoint has
         flops = roof.gemm_flops(m, k, n) * heads
         padded = roof.gemm_flops(roof.pad_to(m, self.tile.gemm_rows), k, n) * heads
         nbytes = roof.gemm_bytes(m, k, n, ACTIVATION_BYTES) * heads
@@ -123,7 +131,7 @@ class Machine:
         Behind a dispatch engines run another kernel, whose fit is used where the chip has one.
         """
         d = self.model.hidden_size
-        mm = matmul(self.chip, self.model, "routed", self.weight_dtype)
+        mm = self.products("routed")
         own = dispatched and mm.key in self.chip.efficiency.get("grouped_gemm_ep", {})
         op = "grouped_gemm_ep" if own else "grouped_gemm"
         work = expert_work(d, inner, rows, padded_rows, active, stored, mm.weight_bytes)

@@ -8,7 +8,7 @@ a fraction f of the smaller of chip and link time:   t = chip + link - f min(chi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,15 +40,15 @@ class Setting:
     model: Model
     engine: EngineCosts
     redundant_experts: int = 0
+    _machines: dict[tuple[int, int], Machine] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def machine(self, weight_dtype: int, kv_dtype: int) -> Machine:
-        return Machine(
-            self.chip,
-            self.model,
-            self.engine,
-            WEIGHT_DTYPES[weight_dtype],
-            KV_DTYPES[kv_dtype],
-        )
+        """The chip under one choice of precision; the same object each time, for it remembers its constants."""
+        known = self._machines.get((weight_dtype, kv_dtype))
+        if known is None:
+            known = Machine(self.chip, self.model, self.engine, WEIGHT_DTYPES[weight_dtype], KV_DTYPES[kv_dtype])
+            self._machines[weight_dtype, kv_dtype] = known
+        return known
 
     @property
     def moe(self) -> MoeChoice:

@@ -1,4 +1,4 @@
-"""Kernel efficiencies by class of chip, for chips that have no fit of their own. Figures in defaults.yaml."""
+"""Kernel efficiencies by class of chip, for chips that have no fit of their own. Figures in class_fits/*.yaml."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from pydantic import RootModel
 
 from mlaplan.errors import MlaplanError
 from mlaplan.specs import source
-from mlaplan.specs.chip import Chip, EfficiencyClass, KernelDtype, KernelFit, KernelOp
+from mlaplan.specs.chip import EFFICIENCY_CLASSES, Chip, KernelDtype, KernelFit, KernelOp
 from mlaplan.specs.validate import build
 
-DEFAULTS = Path(__file__).with_name("defaults.yaml")
+CLASS_FITS = Path(__file__).with_name("class_fits")
 FALLBACK = "generic"
 MATRIX_OPS = ("gemm", "bmm", "grouped_gemm", "lm_head")
 WEIGHT_ONLY = ("int4", "fp4")
 
 
-class Defaults(RootModel[dict[EfficiencyClass, dict[KernelOp, dict[KernelDtype, KernelFit]]]]):
-    """Fits by efficiency class, operator and dtype."""
+class ClassFits(RootModel[dict[KernelOp, dict[KernelDtype, KernelFit]]]):
+    """Fits of one efficiency class by operator and dtype."""
 
 
 @cache
-def defaults() -> Defaults:
-    """The shipped defaults, read once."""
-    return build(Defaults, source.read(DEFAULTS))
+def class_fits(efficiency_class: str) -> dict[str, dict[str, KernelFit]]:
+    """The shipped fits of a class, read once."""
+    return build(ClassFits, source.read(CLASS_FITS / f"{efficiency_class}.yaml")).root
 
 
 @cache
 def default_kernel(efficiency_class: str, op: str, dtype: str) -> KernelFit:
     """The fit of the class, else of the generic class; always `assumed`, and its source says which it is."""
     for owner in dict.fromkeys((efficiency_class, FALLBACK)):
-        fit = defaults().root.get(owner, {}).get(op, {}).get(dtype)
+        fit = class_fits(owner).get(op, {}).get(dtype)
         if fit is not None:
             source_text = f"class default: {owner} {op} {dtype}; {fit.source}"
             return fit.model_copy(update={"confidence": "assumed", "source": source_text})
-    known = sorted({d for ops in defaults().root.values() for d in ops.get(op, {})})
+    known = sorted({d for owner in EFFICIENCY_CLASSES for d in class_fits(owner).get(op, {})})
     have = f"fits of {op} exist for {', '.join(known)}" if known else f"no fit of {op} exists at all"
     raise MlaplanError(f"no efficiency is known for {op} in {dtype} on class {efficiency_class}; {have}")
 
@@ -44,7 +44,7 @@ def default_kernel(efficiency_class: str, op: str, dtype: str) -> KernelFit:
 def kernels(chip: Chip) -> dict[str, dict[str, KernelFit]]:
     """The fit in use for every operator and dtype: the chip's own, then its class's, then the generic one."""
     found: dict[str, dict[str, KernelFit]] = {}
-    levels = [chip.efficiency, *(defaults().root.get(c, {}) for c in (chip.efficiency_class, FALLBACK))]
+    levels = [chip.efficiency, *(class_fits(c) for c in (chip.efficiency_class, FALLBACK))]
     for level in levels:
         for op, fits in level.items():
             for dtype in fits:

@@ -9,7 +9,7 @@ import pytest
 from mlaplan.errors import MlaplanError, SpecError
 from mlaplan.specs import source
 from mlaplan.specs.chip import EFFICIENCY_CLASSES
-from mlaplan.specs.defaults import Defaults, default_kernel, defaults, kernels
+from mlaplan.specs.defaults import ClassFits, class_fits, default_kernel, kernels
 from mlaplan.specs.lookup import load_chip
 from mlaplan.specs.validate import build
 
@@ -27,7 +27,7 @@ def test_every_class_has_what_a_dense_model_needs(efficiency_class: str) -> None
 
 
 def test_the_source_says_whose_default_it_is() -> None:
-    own = {(c, op, d) for c, ops in defaults().root.items() for op, fits in ops.items() for d in fits}
+    own = {(c, op, d) for c in EFFICIENCY_CLASSES for op, fits in class_fits(c).items() for d in fits}
     for efficiency_class in EFFICIENCY_CLASSES:
         for owner, op, dtype in own:
             if owner == "generic" and (efficiency_class, op, dtype) not in own:
@@ -45,16 +45,14 @@ def test_what_no_class_has_is_told() -> None:
 
 
 def test_a_bad_defaults_file_is_told_at_its_place() -> None:
-    text = "generic:\n  gemm:\n    bf16: {compute: 2}\nhopper: {}\n"
+    text = "gemm:\n  bf16: {compute: 2}\ngem: {}\n"
     with pytest.raises(SpecError) as caught:
-        build(Defaults, source.parse(text, "d.yaml"))
+        build(ClassFits, source.parse(text, "d.yaml"))
     lines = str(caught.value).splitlines()
-    assert "d.yaml:3:21: generic.gemm.bf16.compute: 2 is too large to be real; " \
+    assert "d.yaml:2:19: gemm.bf16.compute: 2 is too large to be real; " \
         "expected a fraction above 0 and up to 1" in lines  # fmt: skip
-    assert any(
-        line.startswith("d.yaml:4:1: unknown key 'hopper'; expected one of nvidia-ampere") for line in lines
-    )
-    assert any(line.startswith("d.yaml:3:11: missing key 'memory' in generic.gemm.bf16") for line in lines)
+    assert any(line.startswith("d.yaml:3:1: unknown key 'gem'; expected one of gemm, bmm") for line in lines)
+    assert any(line.startswith("d.yaml:2:9: missing key 'memory' in gemm.bf16") for line in lines)
 
 
 def test_fits_in_use_are_those_the_chip_can_run() -> None:
