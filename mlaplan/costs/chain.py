@@ -50,16 +50,6 @@ def equal_items_s(times: Sequence[Numeric], wait_s: Numeric, n: Numeric, slots: 
     return whole + np.maximum((n - 1) * slowest, turns * whole + (n - 1 - turns * slots) * slowest)
 
 
-def cycle_s(times: Sequence[Numeric], wait_s: Numeric, slots: Numeric) -> Numeric:
-    """Time from one item to the next in steady state: max(t[s], (sum t + wait) / slots). [s]"""
-    whole: Numeric = wait_s
-    slowest: Numeric = 0.0
-    for one in times:
-        whole = whole + one
-        slowest = np.maximum(slowest, one)
-    return np.maximum(slowest, whole / slots)
-
-
 class Schedule(NamedTuple):
     """start, end [items, resources]. [s]"""
 

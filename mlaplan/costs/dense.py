@@ -7,7 +7,7 @@ Source: Megatron-LM, arXiv:1909.08053, sec. 3.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -74,12 +74,3 @@ def mtp_projection(m: Machine, tokens: Numeric) -> Op:
     """[hidden; embedding] -> hidden at the entry of an MTP layer; every rank keeps it whole."""
     d = m.model.hidden_size
     return m.gemm("mtp_proj", "mtp", tokens, 2 * d, d)
-
-
-def drop_empty(ops: list[Op]) -> list[Op]:
-    """Operators that take time: collectives over one rank and unused alternatives go (scalars only)."""
-    return [op for op in ops if _scalar(op.time_s) != 0.0]
-
-
-def _scalar(value: Any) -> float:
-    return float(value)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from mlaplan.costs import kv, params
-from mlaplan.costs.pipeline import LayerKind, Stage
+from mlaplan.costs.pipeline import LayerKind
 from mlaplan.costs.precision import part_dtype, stored_bytes
 from mlaplan.costs.roofline import Numeric, ceil_div
 
@@ -87,22 +87,6 @@ def vocabulary_bytes(model: Model, part: str, s: Shards) -> Numeric:
     return model.vocab_size * model.hidden_size / s.tp * stored_bytes(model, model.weight_dtype(part))
 
 
-def stage_weight_bytes(
-    model: Model, stage: Stage, layer_bytes: list[Numeric], s: Shards, mtp_bytes: Numeric
-) -> Numeric:
-    """Weights of one stage: its layers, the embedding on the first, head and MTP on the last."""
-    total: Numeric = 0.0
-    for count, one in zip(stage.counts, layer_bytes, strict=True):
-        total = total + count * one
-    if stage.first or (stage.last and model.tied_embeddings):
-        total = total + vocabulary_bytes(model, "embedding", s)
-    if stage.last:
-        total = total + mtp_bytes
-        if not model.tied_embeddings:
-            total = total + vocabulary_bytes(model, "lm_head", s)
-    return total
-
-
 # ---- cache ----
 
 
@@ -127,14 +111,6 @@ def layer_kv_bytes(model: Model, kind: LayerKind, s: Shards, layout: str, dtype:
             row = row * (a.kv_lora_rank / s.attn_tp + a.qk_rope_head_dim) / width
         total = total + (row + kv.indexer_row_bytes(a)) / (s.dcp if layout == "sequence_sharded" else 1.0)
     return total
-
-
-def stage_kv_bytes(stage: Stage, layer_bytes: list[Numeric], mtp_bytes: Numeric) -> Numeric:
-    """Bytes per distinct token on one chip of a stage; MTP layers keep a cache of their own on the last."""
-    total: Numeric = 0.0
-    for count, one in zip(stage.counts, layer_bytes, strict=True):
-        total = total + count * one
-    return total + (mtp_bytes if stage.last else 0.0)
 
 
 # ---- everything else ----
