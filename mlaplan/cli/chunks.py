@@ -104,7 +104,7 @@ def chunks(
     The gather of a latent cache in slices that hide behind compute, its working set on the chip, the alternatives
     to gathering, and how the work is laid over the cores. With a trace: how policies choose, step by step.
     """
-    from mlaplan.cli.output import write
+    from mlaplan.cli.output import check, check_picture, write
     from mlaplan.cli.questions import tell, tokens
     from mlaplan.costs import study
     from mlaplan.costs.gather import Merge
@@ -113,6 +113,8 @@ def chunks(
     from mlaplan.specs.lookup import load_chip, load_model
     from mlaplan.validation.articles import stated
 
+    check(file)
+    check_picture(plot)
     cached = tokens("--context", context)
     if cached < 1:
         raise MlaplanError(f"--context {context}: expected at least 1 token")

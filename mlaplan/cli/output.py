@@ -10,6 +10,8 @@ from pathlib import Path
 
 from mlaplan.errors import MlaplanError
 
+PICTURES = (".png", ".svg", ".pdf", ".jpg")
+
 
 def write(result: str, file: str | None) -> None:
     """The result to stdout, or to the file; stderr then says where it is."""
@@ -31,6 +33,15 @@ def check(file: str | None) -> None:
         raise MlaplanError(f"{file}: is a folder; expected a file to write to")
     if not path.parent.is_dir():
         raise MlaplanError(f"{file}: cannot be written: there is no folder {path.parent}")
+
+
+def check_picture(file: str | None) -> None:
+    """Refuses a picture that cannot be drawn, before the work for it is done."""
+    if file is None:
+        return
+    check(file)
+    if Path(file).suffix.lower() not in PICTURES:
+        raise MlaplanError(f"{file}: cannot be drawn: expected a name that ends in {', '.join(PICTURES)}")
 
 
 def write_file(file: str, content: str) -> None:

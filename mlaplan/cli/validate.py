@@ -62,7 +62,10 @@ def validate(
 
     Exit code: 0, with --gate 1 where a bar is missed, 2 for bad usage.
     """
-    from mlaplan.cli.output import write
+    from mlaplan.cli.output import check, check_picture, write
+
+    check(file)
+    check_picture(plot)
 
     if measured is not None or plan is not None:
         if measured is None or plan is None:
@@ -82,7 +85,9 @@ def validate(
     found = run([s.value for s in sets] or SETS)
     write(_rendered(found, by.value, output), file)
     if plot is not None:
-        _draw(found, by.value, plot)
+        from mlaplan.report.parity_plot import draw_parity
+
+        draw_parity(found.scored, by.value, plot)
     return EXIT_FINDINGS if gate and found.missed else EXIT_OK
 
 
@@ -94,15 +99,6 @@ def _rendered(run: Run, by: str, output: ReportFormat) -> str:
     if output is ReportFormat.md:
         return validate_md.document(run)
     return validate_text.report(run, by)
-
-
-def _draw(run: Run, by: str, path: str) -> None:
-    from mlaplan.report.parity_plot import draw_parity
-
-    try:
-        draw_parity(run.scored, by, path)
-    except (OSError, ValueError) as error:
-        raise MlaplanError(f"--plot {path}: {error}") from None
 
 
 def _articles(output: ReportFormat) -> str:

@@ -59,14 +59,17 @@ def verify(
 
     Exit code: 0 if all agree, 1 if one does not, 2 for bad usage.
     """
+    from mlaplan.cli.output import check, check_picture, write
+    from mlaplan.cli.questions import tokens as parsed
     from mlaplan.errors import MlaplanError
     from mlaplan.kernel.cache_formats import ALIASES, FORMATS
     from mlaplan.kernel.case import DTYPES
     from mlaplan.kernel.verify import reduced
     from mlaplan.kernel.verify import verify as run
     from mlaplan.report import verify_table
-    from mlaplan.units import parse_tokens
 
+    check(file)
+    check_picture(plot)
     known("--dtype", dtype, DTYPES)
     if (model is None) == (plan is None):
         raise MlaplanError("give a MODEL, or a saved plan with --plan")
@@ -77,7 +80,7 @@ def verify(
     if kv_dtype is not None:
         known("--kv-dtype", kv_dtype, [*FORMATS, *ALIASES])
         kv_dtype = ALIASES.get(kv_dtype, kv_dtype)
-    tokens, group_sizes = parse_tokens(asked.context or str(CONTEXT)), whole_numbers("--ranks", ranks)
+    tokens, group_sizes = parsed("--context", asked.context or str(CONTEXT)), whole_numbers("--ranks", ranks)
     if tokens < 1:
         raise MlaplanError(f"--context {context}: expected at least 1 token")
     name, shapes, top_k = shapes_of(asked.model, attention)
@@ -110,10 +113,7 @@ def verify(
         "seed": seed,
     }
     text = verify_table.render(about, rows, output.value)
-    if file is None:
-        print(text)
-    else:
-        write(file, text)
+    write(text, file)
     if plot is not None:
         from mlaplan.kernel.cache_error import cache_errors
         from mlaplan.report.verify_plot import draw_cache_errors
@@ -203,15 +203,3 @@ def whole_numbers(option: str, text: str) -> list[int]:
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise MlaplanError(f"{option} {text}: expected whole numbers such as 2,4,8")
     return [int(part) for part in parts]
-
-
-def write(file: str, text: str) -> None:
-    from pathlib import Path
-
-    from mlaplan.errors import MlaplanError
-
-    try:
-        Path(file).write_text(text + "\n", encoding="utf-8")
-    except OSError as problem:
-        raise MlaplanError(f"{file}: cannot be written: {problem.strerror}") from None
-    print(f"wrote {file}", file=sys.stderr)

@@ -8,6 +8,7 @@ import numpy as np
 
 from mlaplan.costs import chain, chunks, overlap, slices
 from mlaplan.report.chunks_text import kib
+from mlaplan.report.picture import save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +31,6 @@ def draw(model: Model, chip: Chip, s: Study, path: str) -> None:
     """Write the figure to `path`; the suffix decides the file type."""
     from matplotlib.figure import Figure
 
-    from mlaplan.errors import MlaplanError
 
     plan = s.plan
     figure = Figure(figsize=(11, 7.5 if plan else 3.2), layout="constrained")
@@ -44,10 +44,7 @@ def draw(model: Model, chip: Chip, s: Study, path: str) -> None:
         buffers(grid["own"], chip, s)
         sweep(grid["sweep"], plan)
         border(grid["border"], plan)
-    try:
-        figure.savefig(path)
-    except (OSError, ValueError) as problem:
-        raise MlaplanError(f"{path}: cannot be drawn: {problem}") from None
+    save(figure, path)
 
 
 def timeline(axes: Axes, p: GatherPlan) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mlaplan.report.picture import save
 from mlaplan.validation.score import KEYS, grouped, ratable
 
 if TYPE_CHECKING:
@@ -41,4 +42,4 @@ def draw_parity(scored: Sequence[Scored], by: str, path: str) -> None:
     axes.invert_yaxis()
     axes.set_xlabel("predicted / measured; blue: the measured value lies in the 80 % band; grey: within 15 %")
     axes.grid(axis="x", alpha=0.3)
-    figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
+    save(figure, path, metadata={"Date": None} if path.endswith(".svg") else None)

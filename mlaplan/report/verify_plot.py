@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mlaplan.report.picture import save
+
 if TYPE_CHECKING:
     from mlaplan.kernel.cache_error import CacheError
 
@@ -23,6 +25,6 @@ def draw_cache_errors(errors: Sequence[CacheError], title: str, path: str) -> No
     axes.set_xlabel("context [tokens]")
     axes.set_ylabel("output error, max|d| / max|ref|")
     axes.set_title(f"{title}: rounded against exact latent cache")
-    axes.legend(title="cache format")
+    figure.legend(title="cache format", loc="outside right upper")
     axes.grid(alpha=0.3)
-    figure.savefig(path)
+    save(figure, path)

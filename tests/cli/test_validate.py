@@ -76,8 +76,8 @@ def test_articles_stand_alone(run: Run) -> None:
         (["--set", "articles", "--gate"], "stands alone"),
         (["--set", "kernel"], "'kernel' is not one of"),
         (["--measured", "none.json", "--plan", "none.json"], "none.json: cannot be read"),
-        (["--set", "collectives", "--plot", "nowhere/parity.svg"], "--plot nowhere/parity.svg"),
-        (["--set", "collectives", "--plot", "parity.xyz"], "--plot parity.xyz"),
+        (["--set", "collectives", "--plot", "nowhere/parity.svg"], "nowhere/parity.svg: cannot be written: there is"),
+        (["--set", "collectives", "--plot", "parity.xyz"], "parity.xyz: cannot be drawn: expected a name"),
     ],
 )
 def test_bad_usage_is_one_line(run: Run, arguments: list[str], said: str) -> None:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from mlaplan.__main__ import main
 from mlaplan.cli.formats import Format
 from mlaplan.cli.verify import known, shapes_of, verify, whole_numbers
 from mlaplan.errors import MlaplanError
@@ -126,3 +127,20 @@ def test_helpers(tiny):
     known("--dtype", "fp64", ["fp64"])
     name, shapes, top_k = shapes_of(tiny, None)
     assert (name, shapes.heads, shapes.cache_dim, top_k) == ("mla", 8, 40, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--plot", "nowhere/x.png"), "nowhere/x.png: cannot be written: there is no folder nowhere"),
+        (("--plot", "x.xyz"), "x.xyz: cannot be drawn: expected a name that ends in .png, .svg, .pdf, .jpg"),
+        (("--plot", "."), ".: is a folder; expected a file to write to"),
+        (("--context", "4x"), "--context: '4x' is not a number of tokens"),
+    ],
+)
+def test_a_wrong_path_or_count_is_refused_before_any_work(options, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["verify", "deepseek-v3", *options]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and said in err
+    assert list(tmp_path.iterdir()) == []
