@@ -100,14 +100,17 @@ def step(
 ) -> np.ndarray:
     """h + attention(norm(h)) through all layers, which hold whole weights and caches. h [B, q_len, d]"""
     widths = widths or Widths()
+    u = np.zeros_like(h)  # the last block's output, which the next norm adds to the residual stream h
     for index, stage in enumerate(split_stages(layers, layout.pp)):
         if index:
             for requests in request_groups(len(h), layout.dp):
-                send(h[requests], "stage_boundary", widths.activation, setting.how.ledger)
+                for part in (h, u):
+                    send(part[requests], "stage_boundary", widths.activation, setting.how.ledger)
         for layer in stage:
+            h = h + u
             x = rms_norm(h, layer.norm, layer.weights.norm_eps)
-            h = h + attention(x, layer.caches, layer.weights, setting, layout, widths)
-    return h
+            u = attention(x, layer.caches, layer.weights, setting, layout, widths)
+    return h + u
 
 
 def request_groups(batch: int, dp: int) -> list[list[int]]:

@@ -1,7 +1,8 @@
 """Pipeline parallelism: consecutive layers, with their caches, on consecutive stages.
 
 A layer here is the attention half of a transformer layer, h + attention(norm(h)); feed-forward parts would
-sit between without changing what is sent: h, B q d elements, once per boundary.
+sit between without changing what is sent: h and the last block's output, B q d elements each. The next norm adds
+them, as engines do.
 """
 
 from __future__ import annotations
@@ -30,9 +31,15 @@ class Layer:
 
 def layer_step(h: np.ndarray, layer: Layer, setting: Setting) -> tuple[np.ndarray, Layer]:
     """h + attention(norm(h))."""
+    u, after = _output(h, layer, setting)
+    return h + u, after
+
+
+def _output(h: np.ndarray, layer: Layer, setting: Setting) -> tuple[np.ndarray, Layer]:
+    """attention(norm(h))."""
     x = rms_norm(h, layer.norm, layer.weights.norm_eps)
     u, caches = block.step(x, layer.caches, layer.weights, setting)
-    return h + u, Layer(layer.norm, layer.weights, caches)
+    return u, Layer(layer.norm, layer.weights, caches)
 
 
 def split(layers: Sequence[Layer], stages: int) -> list[list[Layer]]:
@@ -53,15 +60,17 @@ def step(
     widths = widths or Widths()
     assert_shares(stages)
     after: list[list[Layer]] = []
+    u = np.zeros_like(h)
     for index, stage in enumerate(stages):
         if index:
-            h = send(h, "stage_boundary", widths.activation, setting.how.ledger)
+            h, u = (send(part, "stage_boundary", widths.activation, setting.how.ledger) for part in (h, u))
         done = []
         for layer in stage:
-            h, new = layer_step(h, layer, setting)
+            h = h + u
+            u, new = _output(h, layer, setting)
             done.append(new)
         after.append(done)
-    return h, after
+    return h + u, after
 
 
 def assert_shares(stages: Sequence[Sequence[Layer]]) -> None:

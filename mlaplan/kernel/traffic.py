@@ -23,7 +23,7 @@ class Widths:
     """Bytes an element takes on the wire."""
 
     activation: float = 2.0  # q, o and u in bf16
-    partial_output: float = 2.0  # outputs that a log-sum-exp merge still has to sum
+    partial_output: float = 4.0  # outputs that a log-sum-exp merge still has to sum, in fp32
     score: float = 4.0  # partial logits in fp32
     lse: float = 4.0  # fp32
 
@@ -75,8 +75,11 @@ def latent_output_exchange_bytes(s: Shapes, batch: int, q_len: int, ranks: int, 
 
 
 def stage_boundary_bytes(s: Shapes, batch: int, q_len: int, w: Widths) -> float:
-    """Pipeline parallelism, each boundary between stages: S = B q d, sent once."""
-    return batch * q_len * s.hidden_size * w.activation
+    """Pipeline parallelism, each boundary between stages: S = 2 B q d.
+
+    The residual stream and the last block's output travel apart: the next norm adds them.
+    """
+    return 2 * batch * q_len * s.hidden_size * w.activation
 
 
 def layer_sent_bytes(

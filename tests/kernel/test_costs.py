@@ -7,19 +7,21 @@ block runs on every layout of its ranks, and each operator of the cost model mus
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from mlaplan.costs import mla
+from mlaplan.costs import gather, mla, step
 from mlaplan.costs.engine import from_profile
 from mlaplan.costs.machine import Machine
 from mlaplan.engines.load import load_profile
 from mlaplan.kernel import composed
 from mlaplan.kernel.case import random_case
 from mlaplan.kernel.composed import Layout
+from mlaplan.kernel.pipeline_parallel import Layer
 from mlaplan.kernel.shapes import Shapes
-from mlaplan.kernel.traffic import LATENT_SHARDED, SEQUENCE_SHARDED, Widths
+from mlaplan.kernel.traffic import ALL_TO_ALL, LATENT_SHARDED, SEQUENCE_SHARDED
 from mlaplan.specs.lookup import load_chip, load_model
 
 CONTEXT = 63  # with the token of the step 64, so that every rank of a sequence-sharded cache holds as many
@@ -62,7 +64,7 @@ def counted(layout: Layout, batch: int):
     setting, ledger = case.counted()
     # equal lengths, as the cost model has them
     x, caches = np.repeat(case.x, batch, axis=0), case.caches * batch
-    composed.attention(x, caches, case.weights, setting, layout, Widths(partial_output=mla.MERGE_BYTES))
+    composed.attention(x, caches, case.weights, setting, layout)
     return ledger, operators(layout, batch)
 
 
@@ -103,3 +105,27 @@ def test_the_core_reads_and_writes_what_is_charged(layout, batch):
         pytest.skip("scores leave the core there: the kernel counts them with it, the cost model on the link")
     elements = ledger.read_elements["core"] + ledger.written_elements["core"]
     assert float(ops["attention_core"].bytes) * layout.tp == 2 * elements
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize(("tp", "dcp"), [(2, 2), (8, 8)])
+def test_a_merge_by_all_to_all_sends_what_is_charged(tp, dcp, batch):
+    ledger, _ = counted(Layout(tp=tp, kv_layout=SEQUENCE_SHARDED, dcp=dcp, exchange=ALL_TO_ALL), batch)
+    a = load_model(str(TOY)).attention["mla"]
+    block = gather.Block(a, batch, CONTEXT + 1, dcp)
+    charged = gather.sequence_sharded(load_chip("h200-sxm"), block, gather.Merge(pattern="a2a"))
+    sent = sum(ledger.sent_bytes(name) for name in ("query_gather", "lse_exchange", "output_exchange"))
+    assert float(charged.link_bytes) == pytest.approx(sent, rel=1e-12)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("tp", [1, 4])
+def test_a_stage_boundary_sends_what_is_charged(tp, batch):
+    """The residual stream and the last block's output; each TP rank of the cost model sends its part."""
+    shapes = Shapes(256, 8, 64, 32, 16, 32, None)
+    case = random_case(shapes, CONTEXT, batch=batch, q_len=1)
+    setting, ledger = case.counted()
+    layers = [Layer(np.ones(256), case.weights, case.caches) for _ in range(2)]
+    composed.step(case.x, layers, setting, Layout(tp=tp, pp=2))
+    model = SimpleNamespace(model=SimpleNamespace(hidden_size=256))
+    assert float(step.send_bytes(model, {"tp": tp}, batch)) * tp == ledger.sent_bytes("stage_boundary")

@@ -139,10 +139,13 @@ def test_per_rank_bytes_by_name_are_what_a_group_sends():
 
 
 def test_bytes_of_v3_by_hand():
-    """128 sequences of 4096 tokens on 8 ranks, bf16 activations, fp32 scores and log-sum-exps."""
+    """128 sequences of 4096 tokens on 8 ranks, bf16 activations; fp32 scores, partial outputs and log-sum-exps."""
     sent = traffic.layer_sent_bytes(DEEPSEEK_V3, 128, 1, 128 * 4096, 8, SEQUENCE_SHARDED, 8)
     assert sent["query_gather"] == 7 / 8 * 128 * 128 * 576 * 2
-    assert sent["output_scatter"] == 7 / 8 * 128 * 128 * 512 * 2
+    assert sent["output_scatter"] == 7 / 8 * 128 * 128 * 512 * 4
+    halved = traffic.Widths(partial_output=2.0)
+    sent16 = traffic.layer_sent_bytes(DEEPSEEK_V3, 128, 1, 128 * 4096, 8, SEQUENCE_SHARDED, 8, w=halved)
+    assert sent16["output_scatter"] == 7 / 8 * 128 * 128 * 512 * 2
     assert sent["lse_gather"] == 7 * 128 * 128 * 4
     assert sent["o_proj"] == 2 * 7 / 8 * 128 * 7168 * 2
     latent = traffic.layer_sent_bytes(DEEPSEEK_V3, 128, 1, 128 * 4096, 8, LATENT_SHARDED)
