@@ -23,9 +23,7 @@ _BIT_RATES = {f"{u}{per}": f for u, f in _BITS.items() for per in ("/s", "ps")}
 UNITS: dict[str, dict[str, float]] = {
     "bytes": _SIZES,
     "bytes/s": _BYTE_RATES | _BIT_RATES,
-    "flop/s": {
-        f"{p}{u}": f for p, f in ({"": 1.0} | DECIMAL).items() for u in ("FLOPS", "FLOP/s", "OPS", "OP/s")
-    },
+    "flop/s": {f"{p}{u}": f for p, f in ({"": 1.0} | DECIMAL).items() for u in ("FLOPS", "FLOP/s", "OPS", "OP/s")},
     "s": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0},
     "hz": {"Hz": 1.0} | {f"{p}Hz": f for p, f in DECIMAL.items()},
     "w": {"W": 1.0, "kW": 1e3},
@@ -108,16 +106,12 @@ def _wrong_unit(shown: str, number: str, unit: str, dimension: str) -> UnitError
     if not unit:
         return UnitError(f"{shown} has no unit", f"{name} such as '{example}'")
     if unit.startswith(",") or re.match(r"[,'’\s]\d", unit):
-        return UnitError(
-            f"{shown} has a thousands separator", expected(dimension), "write it without, or as 1e6"
-        )
+        return UnitError(f"{shown} has a thousands separator", expected(dimension), "write it without, or as 1e6")
     owner = next((other for other, units in UNITS.items() if unit in units), None)
     if owner is not None:
         return UnitError(f"{shown} is {NAMES[owner][0]}", expected(dimension))
     if dimension == "bytes" and unit in _BITS:
-        return UnitError(
-            f"{shown} is a number of bits", expected(dimension), f"did you mean '{number} {unit[0]}B'?"
-        )
+        return UnitError(f"{shown} is a number of bits", expected(dimension), f"did you mean '{number} {unit[0]}B'?")
     problem = f"{shown} has the unknown unit '{_shortened(unit)}'"
     best = nearest(unit, (known for known in UNITS[dimension] if known))
     return UnitError(problem, expected(dimension), f"did you mean '{number} {best}'?" if best else None)

@@ -136,9 +136,7 @@ def test_tokens_refuse(text: str) -> None:
 
 @given(
     st.sampled_from(sorted(UNITS)),
-    st.one_of(
-        st.just(0.0), st.floats(min_value=1e-15, max_value=1e30, allow_nan=False, allow_infinity=False)
-    ),
+    st.one_of(st.just(0.0), st.floats(min_value=1e-15, max_value=1e30, allow_nan=False, allow_infinity=False)),
 )
 @example("s", 17.4e-6)
 @example("bytes", 2.0**30)

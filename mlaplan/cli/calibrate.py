@@ -82,9 +82,7 @@ def _table(found: Calibrated) -> str:
     for where, side in (("", found.scale_up), (" between nodes", found.scale_out)):
         for c in side:
             ranks = "ranks " + ", ".join(map(str, c.ranks))
-            lines.append(
-                (c.op + where, "-", str(c.rows), str(c.dropped), f"{100 * c.errors.mape:.1f} %", ranks, "-")
-            )
+            lines.append((c.op + where, "-", str(c.rows), str(c.dropped), f"{100 * c.errors.mape:.1f} %", ranks, "-"))
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]) - 1)]
     text = ["  ".join([*(c.ljust(w) for c, w in zip(line, widths, strict=False)), line[-1]]).rstrip() for line in lines]
     return "\n".join([*text, *(f"not used: {why}" for why in found.skipped)])

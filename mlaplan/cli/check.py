@@ -12,9 +12,7 @@ from mlaplan.cli.formats import SheetFormat
 
 def check(
     files: Annotated[list[str], typer.Argument(help="chip or model YAML, config.json, or folders of them")],
-    output: Annotated[
-        SheetFormat, typer.Option("--format", help="How to write the findings.")
-    ] = SheetFormat.text,
+    output: Annotated[SheetFormat, typer.Option("--format", help="How to write the findings.")] = SheetFormat.text,
 ) -> int:
     """Find every mistake in chip and model files.
 

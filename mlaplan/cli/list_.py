@@ -31,11 +31,7 @@ def list_(
     broken = False
     for name, file in chip_names() if what is Kind.chips else model_names():
         try:
-            row = (
-                catalogue.chip_row(load_chip(file))
-                if what is Kind.chips
-                else catalogue.model_row(load_model(file))
-            )
+            row = catalogue.chip_row(load_chip(file)) if what is Kind.chips else catalogue.model_row(load_model(file))
             rows.append({"name": name} | row)
         except SpecError as error:
             broken = True
@@ -46,9 +42,7 @@ def list_(
         print(tables.as_csv(rows))
     else:
         header, cells = catalogue.columns(what.value, rows)
-        print(
-            tables.as_markdown(header, cells) if output is Format.md else tables.aligned(cells, header=header)
-        )
+        print(tables.as_markdown(header, cells) if output is Format.md else tables.aligned(cells, header=header))
         if output is Format.table:
             print(catalogue.folders(rows))
     return EXIT_FINDINGS if broken else EXIT_OK

@@ -66,9 +66,7 @@ def decode_ops(m: Machine, a: GQA, s: DecodeShape) -> list[Op]:
             m.collective("dcp_query_gather", "all_gather", t * heads * a.head_dim * ACTIVATION_BYTES, Group(s.dcp)),
             core,
             m.collective("dcp_lse_gather", "all_gather", t * heads * 4.0 * s.dcp, Group(s.dcp)),
-            m.collective(
-                "dcp_output_merge", "reduce_scatter", t * heads * a.head_dim * MERGE_BYTES, Group(s.dcp)
-            ),
+            m.collective("dcp_output_merge", "reduce_scatter", t * heads * a.head_dim * MERGE_BYTES, Group(s.dcp)),
         ]
     else:
         ops.append(core)

@@ -13,9 +13,7 @@ if TYPE_CHECKING:
 BURSTS = 10  # requests sent per request in flight: the start and the end weigh a tenth each
 
 
-def command(
-    profile: Profile, request: EmitRequest, isl: int, osl: int, concurrency: int, prefix: int = 0
-) -> str:
+def command(profile: Profile, request: EmitRequest, isl: int, osl: int, concurrency: int, prefix: int = 0) -> str:
     """Requests of fixed lengths at fixed concurrency against the server on this host."""
     requests = concurrency * BURSTS
     if profile.name == "sglang":
@@ -23,9 +21,7 @@ def command(
         if prefix:
             words += ["--dataset-name generated-shared-prefix --gsp-num-groups 1"]
             words += [f"--gsp-prompts-per-group {requests}"]
-            words += [
-                f"--gsp-system-prompt-len {prefix} --gsp-question-len {isl - prefix} --gsp-output-len {osl}"
-            ]
+            words += [f"--gsp-system-prompt-len {prefix} --gsp-question-len {isl - prefix} --gsp-output-len {osl}"]
         else:  # range ratio 1: the shortest request is as long as the longest
             words += [f"--dataset-name random-ids --random-input-len {isl} --random-output-len {osl}"]
             words += ["--random-range-ratio 1"]
@@ -33,7 +29,5 @@ def command(
         words = ["vllm bench serve --port 8000 --dataset-name random --ignore-eos"]
         words += [f"--random-input-len {isl - prefix} --random-output-len {osl} --random-range-ratio 0"]
         words += [f"--random-prefix-len {prefix}"] if prefix else []
-    words += [
-        f"--model {shlex.quote(request.model)} --max-concurrency {concurrency} --num-prompts {requests}"
-    ]
+    words += [f"--model {shlex.quote(request.model)} --max-concurrency {concurrency} --num-prompts {requests}"]
     return " ".join(words)

@@ -86,9 +86,7 @@ class FlagTable:
     dotted: bool
     sizes: dict[str, int]
     spellings: dict[str, Flag]
-    lifetimes: dict[
-        str, tuple[str, str]
-    ]  # name -> first and last version it exists in, of all that are known
+    lifetimes: dict[str, tuple[str, str]]  # name -> first and last version it exists in, of all that are known
 
     def name(self, spelled: str) -> str | None:
         """The table's name of a flag by any spelling, or None where this version lacks it."""
@@ -205,9 +203,7 @@ def _option(table: FlagTable, words: list[str], at: int, out: CommandLine) -> in
     return taken
 
 
-def _resolve(
-    table: FlagTable, spelled: str
-) -> tuple[Flag | None, bool, tuple[str, str | None, str | None] | None]:
+def _resolve(table: FlagTable, spelled: str) -> tuple[Flag | None, bool, tuple[str, str | None, str | None] | None]:
     """The flag that a spelling means, whether it is its --no- form, and else what is wrong."""
     word = spelled
     if table.underscores and word.startswith("--"):
@@ -215,11 +211,7 @@ def _resolve(
     if word in table.spellings:
         flag = table.spellings[word]
         return flag, _negates(flag, word), None
-    found = (
-        sorted(s for s in table.spellings if s.startswith(word))
-        if word.startswith("--") and word != "--"
-        else []
-    )
+    found = sorted(s for s in table.spellings if s.startswith(word)) if word.startswith("--") and word != "--" else []
     if len(found) == 1:
         flag = table.spellings[found[0]]
         return flag, _negates(flag, found[0]), None

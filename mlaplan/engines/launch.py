@@ -32,8 +32,7 @@ class Command:
         flag = self.table.flag(name)
         if flag.choices and str(value) not in flag.choices:
             raise MlaplanError(
-                f"{self.table.engine} {self.table.version} has no {name} {value}: "
-                f"it has {', '.join(flag.choices)}"
+                f"{self.table.engine} {self.table.version} has no {name} {value}: it has {', '.join(flag.choices)}"
             )
         self.flags.append((name, value))
 
@@ -124,11 +123,7 @@ def heading(request: EmitRequest, label: str, node: int, nodes: int) -> list[str
         lines.append(f"# MODEL_PATH: a copy of {request.model} converted to {request.weight_dtype} weights")
     if request.replicas > 1:
         fit = request.chips_per_node // request.world
-        where = (
-            f"up to {fit} on a node, each with its own devices and port"
-            if fit > 1
-            else "each on its own nodes"
-        )
+        where = f"up to {fit} on a node, each with its own devices and port" if fit > 1 else "each on its own nodes"
         lines.append(f"# {request.replicas} copies of this, {where}, behind a load balancer")
     return lines
 

@@ -60,9 +60,7 @@ def limits(
         yield Limit(
             "tp",
             lambda s: s.tp > 1,
-            lambda s: (
-                f"tp={s.tp}: {name} runs sparse attention on whole heads, with attention DP over all ranks"
-            ),
+            lambda s: f"tp={s.tp}: {name} runs sparse attention on whole heads, with attention DP over all ranks",
         )
 
     yield from _cache(profile, attention, chip_class, heads)
@@ -83,9 +81,7 @@ def limits(
         yield Limit(
             "prefill_chunk",
             lambda s: s.prefill_chunk % s.block_size != 0,
-            lambda s: (
-                f"prefill_chunk={s.prefill_chunk}: {name} wants a multiple of block_size={s.block_size}"
-            ),
+            lambda s: f"prefill_chunk={s.prefill_chunk}: {name} wants a multiple of block_size={s.block_size}",
         )
 
 
@@ -126,9 +122,7 @@ def _kernels(name: str, where: str, dtype: str, kernels: list[Kernel], heads: in
     yield Limit(
         "block_size",
         lambda s: _is(s, "kv_dtype", dtype) & _none_of(s.block_size, blocks),
-        lambda s: (
-            f"block_size={s.block_size}: {name} has blocks of {', '.join(map(str, blocks))} for {where}"
-        ),
+        lambda s: f"block_size={s.block_size}: {name} has blocks of {', '.join(map(str, blocks))} for {where}",
     )
     sharded = sorted({b for k in kernels if dtype in k.dcp for b in k.blocks})
     only = f", only with blocks of {', '.join(map(str, sharded))}" if sharded else ""
@@ -146,9 +140,7 @@ def _kernels(name: str, where: str, dtype: str, kernels: list[Kernel], heads: in
         yield Limit(
             "tp",
             lambda s: (
-                _is(s, "kv_dtype", dtype)
-                & _none_of(s.block_size, anywhere)
-                & _none_of(heads * s.cp // s.tp, allowed)
+                _is(s, "kv_dtype", dtype) & _none_of(s.block_size, anywhere) & _none_of(heads * s.cp // s.tp, allowed)
             ),
             lambda s: (
                 f"tp={s.tp}: {heads * s.cp // s.tp} heads a rank, {name} has kernels for "
@@ -161,18 +153,14 @@ def _kernels(name: str, where: str, dtype: str, kernels: list[Kernel], heads: in
         yield Limit(
             "dcp",
             lambda s: (s.dcp > 1) & _is(s, "kv_dtype", dtype) & (heads // s.tp > cap),
-            lambda s: (
-                f"dcp={s.dcp} with {heads // s.tp} heads a rank: {name} takes at most {cap} with {where}"
-            ),
+            lambda s: f"dcp={s.dcp} with {heads // s.tp} heads a rank: {name} takes at most {cap} with {where}",
         )
 
 
 def _context_parallel(profile: Profile, attention: str) -> Iterator[Limit]:
     name, dcp, cp = profile.label, profile.parallel.dcp, profile.parallel.cp
     if dcp is None:
-        yield Limit(
-            "dcp", lambda s: s.dcp > 1, lambda s: f"dcp={s.dcp}: {name} has no decode context parallelism"
-        )
+        yield Limit("dcp", lambda s: s.dcp > 1, lambda s: f"dcp={s.dcp}: {name} has no decode context parallelism")
     elif not dcp.mtp:
         yield Limit(
             "dcp",
@@ -243,9 +231,7 @@ def _overlap_and_drafts(profile: Profile) -> Iterator[Limit]:
         if two.dp:
             yield _no_overlap(name, "without attention DP", lambda s: s.dp == 1)
         if two.full_ep:
-            yield _no_overlap(
-                name, "unless EP spans all ranks", lambda s: (s.ep == 1) | (s.ep != s.tp * s.dp)
-            )
+            yield _no_overlap(name, "unless EP spans all ranks", lambda s: (s.ep == 1) | (s.ep != s.tp * s.dp))
     if profile.mtp is None:
         yield Limit("mtp", lambda s: s.mtp > 0, lambda s: f"mtp={s.mtp}: {name} has none")
     elif not profile.parallel.mtp_with_pp:
@@ -264,9 +250,7 @@ def _no_overlap(name: str, words: str, test: Callable[[Any], Any]) -> Limit:
     )
 
 
-def told_limits(
-    profile: Profile, strategy: Any, model: Any = None, chip: Any = None, *, moe: bool = True
-) -> list[str]:
+def told_limits(profile: Profile, strategy: Any, model: Any = None, chip: Any = None, *, moe: bool = True) -> list[str]:
     """What of one strategy the engine cannot express, in words."""
     from mlaplan.engines.profile import attention_kind
 
@@ -282,9 +266,7 @@ def told_limits(
         if limit.breaks(strategy)
     ]
     if model is not None and attention != "gqa" and model.name.startswith(profile.expands_mla):
-        found.append(
-            f"attention: {profile.label} caches {model.name} as full keys and values, not as latents"
-        )
+        found.append(f"attention: {profile.label} caches {model.name} as full keys and values, not as latents")
     return list(dict.fromkeys(found))
 
 

@@ -115,17 +115,11 @@ class Kernel(Sourced):
         description="multiplies in the cache's dtype, in a wider copy of each tile, or casts the whole pool"
     )
     cast: Cast | None = None
-    dcp: tuple[KvDtype, ...] = Field(
-        default=(), description="KV dtypes it takes with decode context parallelism"
-    )
-    dcp_heads: Count | None = Field(
-        default=None, description="most local heads with decode context parallelism"
-    )
+    dcp: tuple[KvDtype, ...] = Field(default=(), description="KV dtypes it takes with decode context parallelism")
+    dcp_heads: Count | None = Field(default=None, description="most local heads with decode context parallelism")
     local_heads: tuple[Count, ...] = Field(default=(), description="only these numbers of heads on a rank")
     env: dict[Text, Text] = Field(default_factory=dict, description="environment that turns it on")
-    fallback: Flag = Field(
-        default=False, description="works, but is never worth choosing where another backend does"
-    )
+    fallback: Flag = Field(default=False, description="works, but is never worth choosing where another backend does")
 
     @model_validator(mode="after")
     def _is_whole(self) -> Kernel:
@@ -146,9 +140,7 @@ class DecodeContext(Sourced):
     """Decode context parallelism of the engine as a whole; kernels may restrict it further."""
 
     mtp: Flag
-    cp: Literal["none", "whole_axis"] = Field(
-        description="with prefill context parallelism: never, or dcp is cp or tp"
-    )
+    cp: Literal["none", "whole_axis"] = Field(description="with prefill context parallelism: never, or dcp is cp or tp")
 
 
 class PrefillContext(Sourced):
@@ -197,9 +189,7 @@ class AllToAll(Sourced):
 
     name: Text
     role: Literal["default", "low_latency", "high_throughput"]
-    pattern: Literal["gather", "dispatch"] = Field(
-        description="a rank sees all tokens, or only those routed to it"
-    )
+    pattern: Literal["gather", "dispatch"] = Field(description="a rank sees all tokens, or only those routed to it")
     graphs: Flag = Field(description="works inside CUDA graphs")
     max_tokens: Count | None = Field(default=None, description="tokens a rank may dispatch in one step")
     full_ep: Flag = Field(description="forces experts over all ranks")
@@ -257,9 +247,7 @@ class Scheduler(Spec):
     chunk_multiple_of_block: Flag
     lag_steps: Figure[Number] = Field(description="steps that a scheduling decision is ahead of its results")
     overlap_with_pp: Flag = Field(description="host work is hidden with pipeline parallelism too")
-    dp_prefill_efficiency: Figure[Share] = Field(
-        description="balance of prefill work over attention-DP ranks"
-    )
+    dp_prefill_efficiency: Figure[Share] = Field(description="balance of prefill work over attention-DP ranks")
 
 
 class MtpSupport(Sourced):
@@ -278,12 +266,8 @@ class Profile(Spec):
     version: Text
     versions: tuple[Text, ...]
     runs_on: tuple[EfficiencyClass, ...]
-    elsewhere: dict[EfficiencyClass, Text] = Field(
-        default_factory=dict, description="engine that serves the class"
-    )
-    expands_mla: tuple[Text, ...] = Field(
-        default=(), description="MLA models it caches as full keys and values"
-    )
+    elsewhere: dict[EfficiencyClass, Text] = Field(default_factory=dict, description="engine that serves the class")
+    expands_mla: tuple[Text, ...] = Field(default=(), description="MLA models it caches as full keys and values")
     kernel_choice: Literal["chip", "configuration"] = Field(
         description="the engine picks a backend by chip and attention alone, or by what the cache needs too"
     )
@@ -312,9 +296,7 @@ class Profile(Spec):
         """KV dtypes that some backend reads."""
         return tuple(dict.fromkeys(d for k in self.kernels_for(chip_class, attention) for d in k.kv_dtypes))
 
-    def kv_blocks(
-        self, chip_class: str, attention: str, kv_dtype: str, *, dcp: bool = False
-    ) -> tuple[int, ...]:
+    def kv_blocks(self, chip_class: str, attention: str, kv_dtype: str, *, dcp: bool = False) -> tuple[int, ...]:
         """KV block sizes worth choosing for this dtype, rising. A fallback's only if nothing else does."""
         found = [k for k in self.kernels_for(chip_class, attention) if k.takes(kv_dtype, dcp=dcp)]
         found = [k for k in found if not k.fallback] or found
@@ -367,9 +349,7 @@ class Profile(Spec):
         """The all-to-all of this role: default, low_latency or high_throughput."""
         return next((row for row in self.all_to_all if row.role == role), None)
 
-    def expresses(
-        self, strategy: Any, model: Model | None = None, chip: Chip | str | None = None
-    ) -> list[str]:
+    def expresses(self, strategy: Any, model: Model | None = None, chip: Chip | str | None = None) -> list[str]:
         """The parts of a strategy that this engine cannot express, in words."""
         from mlaplan.engines.limits import told_limits
 

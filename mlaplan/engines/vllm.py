@@ -136,9 +136,7 @@ def _cache(profile: Profile, command: Command, request: EmitRequest) -> None:
     cell = (request.chip_class, request.attention, request.kv_dtype, request.block_size)
     chosen = profile.kernel(*cell, dcp=request.dcp > 1)
     command.env.update(chosen.env if chosen else {})
-    if chosen is not None and chosen.name != getattr(
-        profile.automatic(*cell, dcp=request.dcp > 1), "name", None
-    ):
+    if chosen is not None and chosen.name != getattr(profile.automatic(*cell, dcp=request.dcp > 1), "name", None):
         if command.table.name("--attention-backend") is None:
             command.env["VLLM_ATTENTION_BACKEND"] = chosen.name
         else:
@@ -202,9 +200,7 @@ def parse(profile: Profile, line: CommandLine, env: dict[str, str], attention: s
         "batch": line.get("--max-num-seqs"),
         "max_model_len": line.get("--max-model-len"),
         "memory_fraction": line.get("--gpu-memory-utilization"),
-        "pp_layers": tuple(
-            int(n) for n in env.get("VLLM_PP_LAYER_PARTITION", "").split(",") if n.strip().isdigit()
-        ),
+        "pp_layers": tuple(int(n) for n in env.get("VLLM_PP_LAYER_PARTITION", "").split(",") if n.strip().isdigit()),
         "all_to_all": next((role for role, name in A2A.items() if name == backend), "default"),
         "attention_backend": line.get("--attention-backend") or env.get("VLLM_ATTENTION_BACKEND"),
         "trust_remote_code": line.get("--trust-remote-code", False),

@@ -193,9 +193,7 @@ def _kernels(chip: Chip, sources: _Sources) -> Iterator[tuple[str, ...]]:
     for op, fits in kernels(chip).items():
         for dtype, fit in fits.items():
             # one line for all defaults of a class that have the same source
-            source = (
-                fit.source.replace(f" {op} {dtype};", ";") if fit.source.startswith("class ") else fit.source
-            )
+            source = fit.source.replace(f" {op} {dtype};", ";") if fit.source.startswith("class ") else fit.source
             yield (f"{op} {dtype}", *_kernel_cells(fit), fit.confidence, sources.mark(source, fit.note))
 
 

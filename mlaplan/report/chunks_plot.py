@@ -31,7 +31,6 @@ def draw(model: Model, chip: Chip, s: Study, path: str) -> None:
     """Write the figure to `path`; the suffix decides the file type."""
     from matplotlib.figure import Figure
 
-
     plan = s.plan
     figure = Figure(figsize=(11, 7.5 if plan else 3.2), layout="constrained")
     a = s.asked

@@ -157,10 +157,7 @@ def _parameters(model: Model) -> list[str]:
             note = f"published {format_count(published)}, off by {format_percent(abs(value / published - 1))}"
         shown.append((name, format_count(value), note))
     parts = {part: count for part, count in params.breakdown(model).items() if count}
-    shown += [
-        (f"  {part}", format_count(count), "not in the total" * (part == "mtp"))
-        for part, count in parts.items()
-    ]
+    shown += [(f"  {part}", format_count(count), "not in the total" * (part == "mtp")) for part, count in parts.items()]
     return [aligned(shown, header=("parameters", "", ""))]
 
 
@@ -180,7 +177,5 @@ def _cache(model: Model) -> list[str]:
 
 def _indexer_bytes(model: Model) -> float:
     return sum(
-        run.count * kv.indexer_row_bytes(model.attention[kind])
-        for run in model.layers
-        for kind in run.attention
+        run.count * kv.indexer_row_bytes(model.attention[kind]) for run in model.layers for kind in run.attention
     )

@@ -93,9 +93,7 @@ class Link(Spec):
     name: Text
     topology: Topology
     chips_per_node: Count = Field(default=1, description="chips joined by this link; required on scale_up")
-    group: Count | None = Field(
-        default=None, description="chips in one full mesh inside the node, if not all"
-    )
+    group: Count | None = Field(default=None, description="chips in one full mesh inside the node, if not all")
     bandwidth: Figure[Bandwidth]
     links: Count | None = Field(default=None, description="mesh: peers a chip has a link of its own to")
     ring_order: tuple[CountOrZero, ...] | None = None

@@ -150,9 +150,7 @@ class Figure(Spec, Generic[Q]):
     def _is_ordered(self) -> Figure[Q]:
         low, value, high = self.bounds
         if not low <= value <= high:
-            at_low, at_value, at_high = (
-                units.format_quantity(x, self.dimension()) for x in (low, value, high)
-            )
+            at_low, at_value, at_high = (units.format_quantity(x, self.dimension()) for x in (low, value, high))
             raise told(f"the range {at_low} to {at_high} does not hold {at_value}", "low <= value <= high")
         return self
 

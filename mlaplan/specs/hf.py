@@ -109,11 +109,7 @@ def from_config(document: Document) -> dict[str, Any]:
     family = FAMILIES.get(model_type or "")
     if model_type is None:
         raise SpecError(
-            [
-                document.problem(
-                    keys.path, "missing key 'model_type'", expected=f"one of {', '.join(sorted(FAMILIES))}"
-                )
-            ]
+            [document.problem(keys.path, "missing key 'model_type'", expected=f"one of {', '.join(sorted(FAMILIES))}")]
         )
     refuse_unmodelled(keys, shown, model_type, dense=family is not None and family.ffn == "dense")
     if family is None:
@@ -250,9 +246,7 @@ def _dense(keys: Keys) -> dict[str, Any]:
     return {"kind": "dense", "intermediate_size": keys.count("intermediate_size", "ffn_hidden_size")}
 
 
-def _schedule(
-    keys: Keys, family: Family, attention: dict[str, Any], ffn: dict[str, Any]
-) -> list[dict[str, Any]]:
+def _schedule(keys: Keys, family: Family, attention: dict[str, Any], ffn: dict[str, Any]) -> list[dict[str, Any]]:
     """Runs of equal layers in order."""
     if family.ffn == "shortcut":
         # num_hidden_layers, where present, counts the attention blocks
@@ -320,9 +314,7 @@ def _mtp(keys: Keys, layers: list[dict[str, Any]]) -> dict[str, Any] | None:
     return mtp | {"max_draft": MAX_DRAFT, "acceptance": ACCEPTANCE}
 
 
-def _drop_unused(
-    kinds: dict[str, Any], layers: list[dict[str, Any]], mtp: dict[str, Any] | None, part: str
-) -> None:
+def _drop_unused(kinds: dict[str, Any], layers: list[dict[str, Any]], mtp: dict[str, Any] | None, part: str) -> None:
     used = {name for run in layers for name in run[part]} | ({mtp[part]} if mtp else set())
     for name in [name for name in kinds if name not in used]:
         del kinds[name]

@@ -101,17 +101,13 @@ class _Reader:
             self.at = min(error.pos, len(self.text))
             if error.msg.startswith("Unterminated"):
                 raise self.error("a text is not closed", "a closing double quote") from None
-            raise self.error(
-                "a text holds a line break or an unknown escape", "a plain text in quotes"
-            ) from None
+            raise self.error("a text holds a line break or an unknown escape", "a plain text in quotes") from None
         return str(value)
 
     def literal(self) -> Any:
         if match := _WORD.match(self.text, self.at):
             if match[0] not in _WORDS:
-                raise self.error(
-                    f"'{match[0][:40]}' is not a JSON value", "true, false, null or a text in quotes"
-                )
+                raise self.error(f"'{match[0][:40]}' is not a JSON value", "true, false, null or a text in quotes")
             self.at = match.end()
             return _WORDS[match[0]]
         match = _NUMBER.match(self.text, self.at)

@@ -204,9 +204,7 @@ def _by_other_name(kind: str, name: str, known: dict[str, str]) -> str:
     if len(also) == 1:
         return next(iter(also.values()))
     if also:
-        raise SpecError(
-            [Problem(name, None, None, f"names more than one {kind}", f"one of {', '.join(sorted(also))}")]
-        )
+        raise SpecError([Problem(name, None, None, f"names more than one {kind}", f"one of {', '.join(sorted(also))}")])
     raise UnknownName(kind, name, known)
 
 

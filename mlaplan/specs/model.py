@@ -21,9 +21,7 @@ from mlaplan.specs.figure import (
 )
 
 WeightDtype = Literal["fp32", "fp16", "bf16", "fp8", "int8", "fp4", "int4"]
-WeightPart = Literal[
-    "embedding", "lm_head", "router", "attention", "dense", "routed", "shared", "indexer", "mtp"
-]
+WeightPart = Literal["embedding", "lm_head", "router", "attention", "dense", "routed", "shared", "indexer", "mtp"]
 
 
 class Indexer(Spec):
@@ -79,9 +77,7 @@ class MoEFFN(Spec):
     intermediate_size: Count
     experts: Count
     experts_per_token: Count
-    zero_experts: CountOrZero = Field(
-        default=0, description="experts a token may choose that compute nothing"
-    )
+    zero_experts: CountOrZero = Field(default=0, description="experts a token may choose that compute nothing")
     shared_experts: CountOrZero = 0
     shared_intermediate_size: CountOrZero = 0
     groups: Count = 1

@@ -79,12 +79,8 @@ class _Override:
             known = keys_at(self.spec, path) or (list(around) if isinstance(around, dict) else [])
             if step not in known:
                 inside = f" in {dotted(path)}" if path else ""
-                message = (
-                    f"no figure '{step}'{inside}" if known else f"{dotted(path)} holds no further figures"
-                )
-                raise self.error(
-                    message, f"one of {', '.join(known)}" if known else None, did_you_mean(step, known)
-                )
+                message = f"no figure '{step}'{inside}" if known else f"{dotted(path)} holds no further figures"
+                raise self.error(message, f"one of {', '.join(known)}" if known else None, did_you_mean(step, known))
             path = (*path, step)
         return path
 

@@ -98,9 +98,7 @@ def literals(part: Any) -> list[str]:
 def choices_at(spec: type[BaseModel], loc: Loc) -> list[str]:
     if loc and loc[-1] == "kind":  # every member of a discriminated union, not only the first
         owners = alternatives(field_type(spec, loc[:-1]))
-        return [
-            v for owner in owners if is_model(owner) for v in literals(owner.model_fields["kind"].annotation)
-        ]
+        return [v for owner in owners if is_model(owner) for v in literals(owner.model_fields["kind"].annotation)]
     return literals(field_type(spec, loc))
 
 

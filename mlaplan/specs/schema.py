@@ -55,9 +55,7 @@ def _tidied(value: Any, names: dict[str, str]) -> Any:
 
 
 def _is_noise(key: str, item: Any) -> bool:
-    return (key == "title" and isinstance(item, str)) or (
-        key == "default" and item in (None, math.inf, {}, [])
-    )
+    return (key == "title" and isinstance(item, str)) or (key == "default" and item in (None, math.inf, {}, []))
 
 
 if __name__ == "__main__":

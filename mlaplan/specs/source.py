@@ -172,13 +172,9 @@ class _Builder:
         file = self.document.file
         self.count += 1
         if self.count > MAX_NODES:
-            raise _error(
-                file, None, f"expands to more than {MAX_NODES} values", "a spec without nested aliases"
-            )
+            raise _error(file, None, f"expands to more than {MAX_NODES} values", "a spec without nested aliases")
         if depth > MAX_DEPTH:
-            raise _error(
-                file, node.mark, f"values are nested more than {MAX_DEPTH} deep", "a flatter document"
-            )
+            raise _error(file, node.mark, f"values are nested more than {MAX_DEPTH} deep", "a flatter document")
         self.document.values[path] = node.mark
         if node.kind == "list":
             return [self._data(item, (*path, i), depth + 1) for i, item in enumerate(node.value)]
@@ -197,9 +193,7 @@ class _Builder:
             here = (*path, key)
             if key in data:
                 line = self.document.keys[here][0]
-                self._complain(
-                    key_node.mark, f"duplicate key '{key}', first given on line {line}", "each key once"
-                )
+                self._complain(key_node.mark, f"duplicate key '{key}', first given on line {line}", "each key once")
                 continue
             self.document.keys[here] = key_node.mark
             data[key] = self._data(value_node, here, depth + 1)

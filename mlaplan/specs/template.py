@@ -25,9 +25,7 @@ def write(kind: str, name: str, *, overwrite: bool = False) -> Path:
     if not NAME.fullmatch(name):
         plain = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")
         hint = f"; did you mean '{plain}'?" if plain else ""
-        raise MlaplanError(
-            f"'{name}' is not a plain name; expected lower-case letters, digits, '-', '_' and '.'{hint}"
-        )
+        raise MlaplanError(f"'{name}' is not a plain name; expected lower-case letters, digits, '-', '_' and '.'{hint}")
     path = Path(f"{name}.yaml")
     try:
         with path.open("w" if overwrite else "x", encoding="utf-8") as stream:

@@ -62,9 +62,7 @@ def _contradictions(spec: type[BaseModel], document: Document) -> list[tuple[Loc
 
 def _missing(spec: type[BaseModel], document: Document, loc: Loc) -> Problem:
     inside = f" in {dotted(loc[:-1])}" if loc[:-1] else ""
-    return document.problem(
-        loc[:-1], f"missing key '{loc[-1]}'{inside}", expected=describe(field_type(spec, loc))
-    )
+    return document.problem(loc[:-1], f"missing key '{loc[-1]}'{inside}", expected=describe(field_type(spec, loc)))
 
 
 def _told(spec: type[BaseModel], document: Document, loc: Loc, detail: ErrorDetails) -> Problem:

@@ -59,9 +59,7 @@ def nodes(text: str, file: str) -> Node:
     except yaml.YAMLError as error:
         index = getattr(error, "position", None)
         line = text.count("\n", 0, index) + 1 if index is not None else None
-        raise SpecError(
-            [Problem(file, line, None, "the text holds a character YAML does not allow")]
-        ) from None
+        raise SpecError([Problem(file, line, None, "the text holds a character YAML does not allow")]) from None
 
 
 def _told(error: yaml.MarkedYAMLError, text: str, file: str) -> Problem:
@@ -73,9 +71,7 @@ def _told(error: yaml.MarkedYAMLError, text: str, file: str) -> Problem:
         return Problem(file, line, lines[line - 1].index("\t") + 1, "a tab is used as indent", "spaces")
     for phrase, message, expected in _PHRASES:
         if phrase in raw:
-            if (
-                "not closed" in message and error.context_mark
-            ):  # where it was opened says more than where text ends
+            if "not closed" in message and error.context_mark:  # where it was opened says more than where text ends
                 line, col = error.context_mark.line + 1, error.context_mark.column + 1
             return Problem(file, line, col, f"not valid YAML: {message}", expected)
     return Problem(file, line, col, f"not valid YAML: {raw}")
@@ -102,9 +98,7 @@ class _Composer:
                 kind = "map" if isinstance(event, yaml.MappingStartEvent) else "list"
                 stack.append((kind, [], mark, event.anchor))
                 if len(stack) > MAX_DEPTH:
-                    raise self._error(
-                        mark, f"values are nested more than {MAX_DEPTH} deep", "a flatter document"
-                    )
+                    raise self._error(mark, f"values are nested more than {MAX_DEPTH} deep", "a flatter document")
             elif isinstance(event, yaml.CollectionEndEvent):
                 kind, children, start, anchor = stack.pop()
                 pairs = list(zip(children[::2], children[1::2], strict=True)) if kind == "map" else children
@@ -131,9 +125,7 @@ class _Composer:
         if any(anchor == open_anchor for *_, open_anchor in stack):
             raise self._error(mark, f"the alias '*{anchor}' stands inside the value it refers to")
         if anchor not in self.anchors:
-            raise self._error(
-                mark, f"the alias '*{anchor}' refers to no anchor above", f"'&{anchor}' before it"
-            )
+            raise self._error(mark, f"the alias '*{anchor}' refers to no anchor above", f"'&{anchor}' before it")
         return self.anchors[anchor]
 
     def _refuse_tag(self, event: Any, mark: Mark) -> None:
@@ -151,9 +143,7 @@ class _Composer:
         if value.lower() in _INFINITE:
             return _INFINITE[value.lower()]
         if _ODD_INT.fullmatch(value):
-            raise self._error(
-                mark, f"the number {value} is written in another base", "a decimal number, or quotes"
-            )
+            raise self._error(mark, f"the number {value} is written in another base", "a decimal number, or quotes")
         if len(value) <= 40:
             if _INT.fullmatch(value):
                 return int(value.replace("_", ""))

@@ -41,9 +41,7 @@ def test_findings(run: Run) -> None:
 def test_warnings_do_not_fail(run: Run) -> None:
     result = run("check", "warn.yaml")
     assert result.code == 0
-    assert result.out.startswith(
-        "warn.yaml:11:16: warning: peak.fp8: 400 TFLOPS looks like a sparsity figure"
-    )
+    assert result.out.startswith("warn.yaml:11:16: warning: peak.fp8: 400 TFLOPS looks like a sparsity figure")
     assert result.err == "1 file checked: 0 errors, 1 warning\n"
 
 

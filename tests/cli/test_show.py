@@ -111,9 +111,7 @@ def test_the_machine_contract_of_a_model(run: Run) -> None:
 @pytest.mark.parametrize("file", [str(Path(file).resolve()) for _, file in chip_names() + model_names()])
 def test_every_sheet_fits_80_columns_and_is_json(run: Run, file: str) -> None:
     lines = run("show", file).out.splitlines()
-    assert [
-        line for line in lines if len(line) > 80 and not line.startswith("file: ") and " " in line.strip()
-    ] == []
+    assert [line for line in lines if len(line) > 80 and not line.startswith("file: ") and " " in line.strip()] == []
     assert json.loads(run("show", file, "--format", "json").out)["file"] == file
 
 

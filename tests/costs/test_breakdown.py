@@ -90,9 +90,7 @@ def test_two_batch_overlap_hides_what_it_says():
 
 def test_drafts_are_told_apart():
     q = question("deepseek-v3", "h200-sxm", work=WORK)
-    one, two = (
-        times(explain(q, Strategy(tp=8, weight_dtype="fp8", batch=8, mtp=k)).decode) for k in (1, 2)
-    )
+    one, two = (times(explain(q, Strategy(tp=8, weight_dtype="fp8", batch=8, mtp=k)).decode) for k in (1, 2))
     assert two["mtp_lm_head"] == pytest.approx(2 * one["mtp_lm_head"])
     assert "mtp_attention_core" in one
     assert "mtp_lm_head" not in times(explain(q, Strategy(tp=8, weight_dtype="fp8", batch=8)).decode)

@@ -102,9 +102,7 @@ def test_drafts_take_weights_and_a_cache_of_their_own():
 def test_the_fastest_cut_that_holds_the_cache_is_taken():
     """A need that only some cuts hold changes the cut, and never makes the round faster."""
     q = question("llama-3-70b", "h200-sxm", work=Workload(1024, 1024))
-    few, many = (
-        plan.price(q, to_table([Strategy(tp=1, pp=4, batch=b)]), detail=True) for b in (4, 400)
-    )
+    few, many = (plan.price(q, to_table([Strategy(tp=1, pp=4, batch=b)]), detail=True) for b in (4, 400))
     for found, batch in ((few, 4), (many, 400)):
         options = cuts(q.setting.model, 4)
         table = Table(to_table([Strategy(tp=1, pp=4, batch=batch)]))

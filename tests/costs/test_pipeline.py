@@ -73,9 +73,7 @@ def test_a_balanced_cut_is_as_good_as_any(costs, pp, tail):
     found = pipeline._balanced(tuple(costs), pp, tail)
     assert sum(found) == len(costs)
     assert min(found) >= 1
-    best = min(
-        dearest(np.diff((0, *edges, len(costs)))) for edges in combinations(range(1, len(costs)), pp - 1)
-    )
+    best = min(dearest(np.diff((0, *edges, len(costs)))) for edges in combinations(range(1, len(costs)), pp - 1))
     assert dearest(found) <= best + 0.01 * max(costs) + 1e-9
 
 

@@ -25,9 +25,7 @@ def request(**given) -> EmitRequest:
 def flags(text: str) -> dict[str, str]:
     """Flags of the last command of a text, each with the word after it."""
     words = split_commands(text)[-1]
-    return {
-        w: (words[i + 1] if i + 1 < len(words) else "") for i, w in enumerate(words) if w.startswith("--")
-    }
+    return {w: (words[i + 1] if i + 1 < len(words) else "") for i, w in enumerate(words) if w.startswith("--")}
 
 
 def test_one_node_is_one_command():
@@ -150,9 +148,7 @@ def test_low_latency_dispatch_is_sized_for_the_batch():
     plan = request(dp=8, ep=8, batch=100, mtp=1, all_to_all="low_latency")
     assert "SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK=256" in emit("sglang", plan)[0]
     assert "DISPATCH" not in emit("sglang", request(dp=8, ep=8, batch=100, all_to_all="low_latency"))[0]
-    with pytest.raises(
-        MlaplanError, match=r"1200 tokens a rank and step, SGLang 0\.5\.23 dispatches at most 1024"
-    ):
+    with pytest.raises(MlaplanError, match=r"1200 tokens a rank and step, SGLang 0\.5\.23 dispatches at most 1024"):
         emit("sglang", request(dp=8, ep=8, batch=400, mtp=2, all_to_all="low_latency"))
 
 
@@ -199,9 +195,7 @@ def test_the_cache_dtype_of_a_sparse_model_is_always_said(engine, dtype, word):
 
 
 def test_a_converted_checkpoint_is_a_named_placeholder():
-    text = emit(
-        "vllm", request(tp=8, chip_class="nvidia-ampere", weight_dtype="int8", weight_conversion=True)
-    )[0]
+    text = emit("vllm", request(tp=8, chip_class="nvidia-ampere", weight_dtype="int8", weight_conversion=True))[0]
     assert "# MODEL_PATH: a copy of deepseek-ai/DeepSeek-V3 converted to int8 weights" in text
     assert "vllm serve $MODEL_PATH" in text and "--served-model-name deepseek-ai/DeepSeek-V3" in text
 
@@ -313,13 +307,9 @@ def test_parse_reads_what_people_write():
     got = parse("vllm", line)
     assert (got["model"], got["tp"], got["dp"], got["ep"], got["env"]) == ("m", 8, 2, 16, {"VLLM_X": "1"})
     assert got["batch"] is None and got["kv_dtype"] == "bf16"
-    got = parse(
-        "sglang@0.5.5", ["python3", "-m", "sglang.launch_server", "--model", "m", "--tp", "8", "--dp", "2"]
-    )
+    got = parse("sglang@0.5.5", ["python3", "-m", "sglang.launch_server", "--model", "m", "--tp", "8", "--dp", "2"])
     assert (got["tp"], got["dp"], got["replicas"]) == (8, 1, 2)
-    got = parse(
-        "sglang", "sglang serve --model-path m --tp 16 --dp 8 --enable-dp-attention --moe-a2a-backend deepep"
-    )
+    got = parse("sglang", "sglang serve --model-path m --tp 16 --dp 8 --enable-dp-attention --moe-a2a-backend deepep")
     assert (got["tp"], got["dp"], got["ep"], got["all_to_all"]) == (2, 8, 16, "auto")
 
 

@@ -59,9 +59,7 @@ def test_tables_are_whole(engine, version):
 
 
 def test_a_flag_that_is_missing_says_when_it_exists():
-    with pytest.raises(
-        MlaplanError, match=r"vllm 0.9.2 has no flag --enable-dbo: it exists from 0.11.0 to 0.33.0"
-    ):
+    with pytest.raises(MlaplanError, match=r"vllm 0.9.2 has no flag --enable-dbo: it exists from 0.11.0 to 0.33.0"):
         load_flags("vllm", "0.9.2").flag("--enable-dbo")
     with pytest.raises(MlaplanError, match=r"did you mean '--block-size'\?"):
         load_flags("vllm", "0.33.0").flag("--blok-size")
@@ -181,9 +179,7 @@ SAMPLES = {
 @st.composite
 def command_lines(draw, table: FlagTable):
     words = []
-    flags = sorted(
-        {f.name for f in table.spellings.values() if f.kind != "size" and not f.glued and not f.choices}
-    )
+    flags = sorted({f.name for f in table.spellings.values() if f.kind != "size" and not f.glued and not f.choices})
     for name in draw(st.lists(st.sampled_from(flags), max_size=6)):
         flag = table.spellings[name]
         spelled = draw(st.sampled_from([s for s, f in table.spellings.items() if f is flag]))
@@ -221,11 +217,7 @@ def test_reads_as_argparse_reads(engine, version):
 
 
 @settings(max_examples=200, deadline=None)
-@given(
-    st.lists(
-        st.text(max_size=12) | st.sampled_from(["--", "-", "-tp", "--tp", "-O", "--a.b", "=", "--=", "-1"])
-    )
-)
+@given(st.lists(st.text(max_size=12) | st.sampled_from(["--", "-", "-tp", "--tp", "-O", "--a.b", "=", "--=", "-1"])))
 def test_never_raises(words):
     for engine, version in (("vllm", "0.33.0"), ("sglang", "0.5.23")):
         read_flags(load_flags(engine, version), words)

@@ -57,9 +57,7 @@ def test_without_a_version_it_is_the_newest():
 def test_unknown_engine_and_version_name_the_nearest():
     with pytest.raises(UnknownName, match=r"unknown engine 'vlm'; did you mean 'vllm'\?"):
         load_profile("vlm")
-    with pytest.raises(
-        MlaplanError, match=r"unknown version '0.34.0' of vllm; did you mean '0.33.0'\?; known"
-    ):
+    with pytest.raises(MlaplanError, match=r"unknown version '0.34.0' of vllm; did you mean '0.33.0'\?; known"):
         load_profile("vllm@0.34.0")
 
 
@@ -95,9 +93,7 @@ def test_named_kernels_have_their_native_block():
     assert newest["FLASHMLA"].default_block == 64
     assert newest["CUTLASS_MLA"].blocks == (128,)
     assert "fp8" not in newest["FLASH_ATTN_MLA"].kv_dtypes
-    gone = {k.name for k in load_profile("sglang@0.5.5").kernels} - {
-        k.name for k in load_profile("sglang").kernels
-    }
+    gone = {k.name for k in load_profile("sglang@0.5.5").kernels} - {k.name for k in load_profile("sglang").kernels}
     assert gone == {"cutlass_mla", "nsa"}
 
 
@@ -153,9 +149,7 @@ def test_all_reduce_limits():
 
 
 def test_attention_kind_of_shipped_models():
-    kinds = {
-        name: attention_kind(load_model(name)) for name in ("deepseek-v3", "deepseek-v3.2", "llama-3-70b")
-    }
+    kinds = {name: attention_kind(load_model(name)) for name in ("deepseek-v3", "deepseek-v3.2", "llama-3-70b")}
     assert kinds == {"deepseek-v3": "mla", "deepseek-v3.2": "mla_sparse", "llama-3-70b": "gqa"}
 
 
@@ -176,9 +170,7 @@ def test_versions_are_resolved_and_positions_kept():
     assert first.data["kernels"] == [{"name": "old"}] and first.data["host"] is None
     assert second.data["kernels"] == [{"name": "new", "blocks": [64, "oops"]}]
     assert second.data["host"] == {"step_overhead": 3} and second.data["version"] == "2.0.0"
-    assert second.mark(("kernels", 0, "blocks", 1)) == document.mark(
-        ("kernels", 1, "blocks", "by_version", "2.0.0", 1)
-    )
+    assert second.mark(("kernels", 0, "blocks", 1)) == document.mark(("kernels", 1, "blocks", "by_version", "2.0.0", 1))
     with pytest.raises(SpecError) as told:
         build(Profile, second)
     assert "toy.yaml:7:78: kernels[0].blocks[1]: got 'oops'" in str(told.value)

@@ -42,9 +42,7 @@ def requests(draw, engine: str) -> EmitRequest:
         and bool(profile.kv_blocks(chip, attention, dtype, dcp=True))
     )
     dcp = draw(st.sampled_from([d for d in (1, 2, 4, 8) if tp % d == 0])) if sharded else 1
-    spreads = (
-        tp > 1 and dcp == 1 and profile.parallel.cp is not None and attention in profile.parallel.cp.attention
-    )
+    spreads = tp > 1 and dcp == 1 and profile.parallel.cp is not None and attention in profile.parallel.cp.attention
     overlaps = profile.parallel.two_batch is not None and dp > 1 and ep == tp * dp and pp == dcp == 1
     return EmitRequest(
         model=draw(st.sampled_from(["deepseek-ai/DeepSeek-V3", "./my model", "a'b"])),

@@ -212,9 +212,7 @@ TIMES = st.floats(1e-4, 10.0)
     st.none() | st.integers(1, 3000), st.sampled_from([1, 2, 8]),
 )  # fmt: skip
 def test_bounds_of_a_served_workload(isl, osl, batch, decode_s, prefill_s, tokens, concurrency, dp):
-    found = served(
-        Workload(isl, osl, concurrency=concurrency), decode_s, prefill_s, tokens=tokens, batch=batch, dp=dp
-    )
+    found = served(Workload(isl, osl, concurrency=concurrency), decode_s, prefill_s, tokens=tokens, batch=batch, dp=dp)
     in_flight = min(batch, concurrency / dp) if concurrency else batch
     # tok/s of a rank is at most its sequences' tokens of a round, over the round (trap: concurrency over step)
     assert found["requests_per_s"] / dp * (osl - 1) <= in_flight * tokens / decode_s * (1 + 1e-9)
@@ -229,9 +227,7 @@ def test_bounds_of_a_served_workload(isl, osl, batch, decode_s, prefill_s, token
 @settings(max_examples=40)
 @given(st.integers(2, 500), st.integers(1, 400), st.integers(1, 400), TIMES, TIMES)
 def test_more_requests_in_flight_never_lower_throughput_or_time_per_token(osl, few, more, decode_s, prefill_s):
-    one, two = (
-        served(Workload(100, osl, concurrency=c), decode_s, prefill_s, batch=1000) for c in (few, few + more)
-    )
+    one, two = (served(Workload(100, osl, concurrency=c), decode_s, prefill_s, batch=1000) for c in (few, few + more))
     assert one["requests_per_s"] <= two["requests_per_s"] * (1 + 1e-12)
     assert one["tpot_s"] <= two["tpot_s"] * (1 + 1e-12)
     assert one["ttft_s"] <= two["ttft_s"] * (1 + 1e-9)

@@ -249,9 +249,7 @@ def test_sc11_sustains_800_mhz_on_compute_only() -> None:
     assert float(c.clock) == 800e6
     assert c.clock.bounds[2] == 1e9
     assert c.memory.type.startswith("LPDDR")
-    assert 2 * float(c.memory.bandwidth) == pytest.approx(
-        1092e9, rel=1e-3
-    )  # the card's "over 1.1 TB/s" is rounded up
+    assert 2 * float(c.memory.bandwidth) == pytest.approx(1092e9, rel=1e-3)  # the card's "over 1.1 TB/s" is rounded up
     for dtype, burst in {"int8": 256, "fp8": 256, "bf16": 128, "fp16": 128, "tf32": 64, "fp32": 16}.items():
         assert float(c.peak[dtype]) == pytest.approx(0.8 * burst * T, rel=1e-12)
     assert float(c.memory.capacity) == 0x1E20000000
@@ -293,9 +291,7 @@ def test_a_part_of_a_mesh_is_slower_than_the_whole() -> None:
 def test_alpha_depends_on_ranks_and_mode() -> None:
     for name in ("h100-sxm", "h200-sxm", "b200-sxm", "a100-sxm-80g"):
         links = chip(name).scale_up.collectives
-        nccl, graph, eager = (
-            links[op] for op in ("all_reduce", "all_reduce_custom", "all_reduce_custom_eager")
-        )
+        nccl, graph, eager = (links[op] for op in ("all_reduce", "all_reduce_custom", "all_reduce_custom_eager"))
         assert list(nccl.alpha) == sorted(nccl.alpha)
         assert all(e - g > 12e-6 for e, g in zip(eager.alpha, graph.alpha, strict=True))
         assert graph.alpha[-1] < nccl.alpha[-1] < eager.alpha[-1] + 25e-6

@@ -48,9 +48,7 @@ def collective_s(fit: CollectiveFit, ranks: int, volume: float) -> float:
      ("h800-sxm", 128, 4096, 292)],
 )  # fmt: skip
 def test_mla_decode_of_128_sequences(name: str, heads: int, context: int, published_us: float) -> None:
-    assert mla_decode_s(chip(name), "bf16", heads, 128, context) * 1e6 == pytest.approx(
-        published_us, rel=0.10
-    )
+    assert mla_decode_s(chip(name), "bf16", heads, 128, context) * 1e6 == pytest.approx(published_us, rel=0.10)
 
 
 def test_fp8_kv_helps_few_heads_more_than_many() -> None:
@@ -78,9 +76,7 @@ def test_dispatch_and_combine_of_128_tokens(
 ) -> None:
     c = chip(name)
     for op, copy, published_us in (("dispatch", 7392, dispatch_us), ("combine", 14336, combine_us)):
-        links = [
-            link.collectives[op] for link in (c.scale_up, c.scale_out) if link and op in link.collectives
-        ]
+        links = [link.collectives[op] for link in (c.scale_up, c.scale_out) if link and op in link.collectives]
         fit = next(f for f in links if ranks in f.ranks)
         assert collective_s(fit, ranks, 128 * 8 * copy) * 1e6 == pytest.approx(published_us, rel=rel)
 

@@ -183,9 +183,7 @@ def test_all_full_indexers_leave_one_attention_kind() -> None:
 
 
 def test_sparse_frequency_without_the_list_is_not_guessed() -> None:
-    assert "missing key 'indexer_types'" in str(
-        refusal(fixture("mla_small") | SPARSE | {"index_topk_freq": 4})
-    )
+    assert "missing key 'indexer_types'" in str(refusal(fixture("mla_small") | SPARSE | {"index_topk_freq": 4}))
 
 
 def test_minicpm3_takes_v_head_dim_from_hidden_over_heads_and_ties_embeddings() -> None:

@@ -47,9 +47,7 @@ def error_of(quant: dict[str, Any], **change: Any) -> str:
 def test_unquantised_dtype(name: str, expected: str) -> None:
     for key in ("torch_dtype", "dtype"):
         read = model(**({"torch_dtype": None} | {key: name}))
-        assert {read.weights.default, read.weight_dtype("embedding"), read.weight_dtype("attention")} == {
-            expected
-        }
+        assert {read.weights.default, read.weight_dtype("embedding"), read.weight_dtype("attention")} == {expected}
 
 
 def test_dtype_that_is_not_given_or_not_what_is_stored_is_noted() -> None:
@@ -70,9 +68,7 @@ def test_fp8_without_blocks_has_one_scale_a_matrix() -> None:
     assert (read.weights.default, read.weights.block, read.weights.group) == ("fp8", None, None)
 
 
-@pytest.mark.parametrize(
-    "pattern", ["self_attn", "self_attn.*", "re:.*self_attn.*", "model.layers.*.self_attn*"]
-)
+@pytest.mark.parametrize("pattern", ["self_attn", "self_attn.*", "re:.*self_attn.*", "model.layers.*.self_attn*"])
 def test_modules_left_unquantised(pattern: str) -> None:
     read = model({"quant_method": "fp8", "modules_to_not_convert": ["lm_head", pattern]})
     assert dtypes(read) == dict.fromkeys(PARTS, "fp8") | {"attention": "bf16"}
@@ -80,9 +76,7 @@ def test_modules_left_unquantised(pattern: str) -> None:
 
 def test_router_and_norm_entries_leave_the_parts_alone() -> None:
     listed = [f"model.layers.{i}.{name}" for i in range(5) for name in ("mlp.gate", "input_layernorm")]
-    read = model(
-        {"quant_method": "fp8", "modules_to_not_convert": ["lm_head", "model.embed_tokens", *listed]}
-    )
+    read = model({"quant_method": "fp8", "modules_to_not_convert": ["lm_head", "model.embed_tokens", *listed]})
     assert dtypes(read) == dict.fromkeys(PARTS, "fp8")
 
 
@@ -105,9 +99,7 @@ def test_int8_activations_and_weights() -> None:
 
 
 def test_compressed_fp8_blocks_and_fp4_groups() -> None:
-    read = model(
-        compressed({"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]})
-    )
+    read = model(compressed({"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]}))
     assert (read.weights.default, read.weights.block) == ("fp8", (128, 128))
     read = model(compressed({"num_bits": 4, "type": "float", "group_size": 16}))
     assert (read.weights.default, read.weights.group, read.weights.scale_bytes) == ("fp4", 16, 1)
@@ -130,9 +122,7 @@ def nvfp4(ignore: list[str]) -> dict[str, Any]:
 
 
 def test_nvfp4_with_attention_left_out() -> None:
-    read = model(
-        nvfp4(["lm_head", "model.layers.0*", *(f"model.layers.{i}.self_attn*" for i in range(1, 4))])
-    )
+    read = model(nvfp4(["lm_head", "model.layers.0*", *(f"model.layers.{i}.self_attn*" for i in range(1, 4))]))
     assert dtypes(read) == {"attention": "bf16", "dense": "bf16", "routed": "fp4", "shared": "fp4"}
     assert (read.weights.group, read.weights.scale_bytes) == (16, 1)
     assert any("fp8 KV cache" in note for note in read.notes)
@@ -191,9 +181,7 @@ def test_mixed_precision_lists_its_modules() -> None:
 
 @pytest.mark.parametrize("method", ["awq", "gptq"])
 def test_weight_only_int4(method: str) -> None:
-    skipped = (
-        {"modules_to_not_convert": ["self_attn"]} if method == "awq" else {"dynamic": {"-:.*self_attn.*": {}}}
-    )
+    skipped = {"modules_to_not_convert": ["self_attn"]} if method == "awq" else {"dynamic": {"-:.*self_attn.*": {}}}
     read = model({"quant_method": method, "bits": 4, "group_size": 128} | skipped)
     assert dtypes(read) == dict.fromkeys(PARTS, "int4") | {"attention": "bf16"}
     assert (read.weights.group, read.weights.scale_bytes) == (128, 2)
@@ -206,9 +194,7 @@ def test_quantisation_may_be_nested_with_the_text_model() -> None:
         {"text_config": inner},
         {"text_config": SMALL, "quantization_config": {"quant_method": "fp8"}},
     ):
-        read = model_from_config(
-            source.parse(json.dumps({"model_type": "wrapper"} | config), "w/config.json")
-        )
+        read = model_from_config(source.parse(json.dumps({"model_type": "wrapper"} | config), "w/config.json"))
         assert read.weights.default == "fp8"
 
 

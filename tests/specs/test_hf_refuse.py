@@ -89,9 +89,7 @@ def test_sliding_window_is_refused_only_where_it_is_in_use() -> None:
 
 
 def test_unknown_architecture_is_refused_with_the_covered_ones() -> None:
-    error = refusal(
-        fixture("gqa_small") | {"model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"]}
-    )
+    error = refusal(fixture("gqa_small") | {"model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"]})
     (problem,) = error.problems
     assert "gemma3_text" in problem.message and problem.code == "not-priced"
     assert problem.expected is not None and "deepseek_v3" in problem.expected

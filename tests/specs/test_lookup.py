@@ -59,9 +59,7 @@ def test_the_folder_here_shadows_what_ships() -> None:
     assert dict(chip_names())["h100-sxm"] == "hardware/h100-sxm.yaml"
 
 
-def test_the_repository_wins_over_a_stale_copy_in_the_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_repository_wins_over_a_stale_copy_in_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "repo" / "mlaplan"
     monkeypatch.setattr(lookup, "PACKAGE", package)
     put(str(package / "_data" / "hardware" / "stale.yaml"), "stale")

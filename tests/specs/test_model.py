@@ -70,9 +70,7 @@ def test_mtp_names_kinds_of_its_own() -> None:
     assert model.mtp.acceptance.bounds == (0.6, 0.8, 0.9)
 
 
-@pytest.mark.parametrize(
-    "change", [{"layers": []}, {"ffn": {"dense": {"kind": "dense", "intermediate_size": 1}}}]
-)
+@pytest.mark.parametrize("change", [{"layers": []}, {"ffn": {"dense": {"kind": "dense", "intermediate_size": 1}}}])
 def test_a_model_made_in_code_is_held_to_the_same_rules(change: dict[str, Any]) -> None:
     data = source.parse(TEXT, "f.yaml").data
     Model.model_validate(data)

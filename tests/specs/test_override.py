@@ -112,7 +112,9 @@ def test_what_cannot_be_set_is_told(override: str, message: str) -> None:
 def test_a_link_figure_beside_measured_collectives_is_a_warning() -> None:
     measured = load_chip("h200-sxm", ["scale_up.bandwidth=x0.5"])
     (told,) = [problem.text() for problem in measured.warnings]
-    assert told.startswith("--set scale_up.bandwidth=x0.5: warning: scale_up.bandwidth prices only what is not measured: ")
+    assert told.startswith(
+        "--set scale_up.bandwidth=x0.5: warning: scale_up.bandwidth prices only what is not measured: "
+    )
     assert "dispatch" in told and "keep their fits; expected scale_up.collectives." in told
     assert load_chip("h200-sxm", ["memory.bandwidth=x0.5"]).warnings == ()
     assert load_chip("h200-sxm", ["scale_up.collectives.all_reduce.bandwidth=x0.5"]).warnings == ()
@@ -125,12 +127,9 @@ def test_all_mistakes_are_told_at_once() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(
-    st.sampled_from(
-        ["memory.bandwidth", "on_chip.0", "peak", "scale_up.collectives", "efficiency.gemm", "x", ""]
-    )
+    st.sampled_from(["memory.bandwidth", "on_chip.0", "peak", "scale_up.collectives", "efficiency.gemm", "x", ""])
     | st.text("abc.[]0 ", max_size=8),
-    st.sampled_from(["x2", "x", "1", "80 GB", "{", "{}", "[]", "null", "*a", "!!x y", "'"])
-    | st.text(max_size=8),
+    st.sampled_from(["x2", "x", "1", "80 GB", "{", "{}", "[]", "null", "*a", "!!x y", "'"]) | st.text(max_size=8),
 )
 def test_any_override_gives_a_chip_or_is_told(path: str, value: str) -> None:
     try:

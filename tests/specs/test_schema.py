@@ -51,8 +51,6 @@ def test_patterns_accept_units_of_one_dimension_only() -> None:
     found = patterns(schema.schema("chip"))
     assert len(found) == 6
     for pattern in found:
-        matches = {
-            d: {bool(re.search(pattern, f"1.5e3 {unit}")) for unit in units} for d, units in UNITS.items()
-        }
+        matches = {d: {bool(re.search(pattern, f"1.5e3 {unit}")) for unit in units} for d, units in UNITS.items()}
         assert [True in found and False not in found for found in matches.values()].count(True) == 1
         assert not re.search(pattern, "1.5e3")

@@ -236,8 +236,7 @@ CHIP_CASES = [
     (
         "compute: 0.75",
         "compute: 1.75",
-        "38:21: efficiency.gemm.bf16.compute: 1.75 is too large to be real; "
-        "expected a fraction above 0 and up to 1",
+        "38:21: efficiency.gemm.bf16.compute: 1.75 is too large to be real; expected a fraction above 0 and up to 1",
     ),
     (
         "norm: 3",
@@ -374,9 +373,7 @@ _LINES = CHIP.splitlines()
     st.integers(0, len(_LINES) - 1),
     st.sampled_from(["drop", "twice", "empty", "value", "text"]),
     st.one_of(
-        st.sampled_from(
-            ["-1", "0", ".nan", "[]", "{}", "true", "'x'", "1e99", "80 GB", "3 us", "*a", "&a x"]
-        ),
+        st.sampled_from(["-1", "0", ".nan", "[]", "{}", "true", "'x'", "1e99", "80 GB", "3 us", "*a", "&a x"]),
         st.text(max_size=12),
     ),
 )
