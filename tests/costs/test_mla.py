@@ -173,7 +173,8 @@ def test_latent_sharded_decode_by_hand():
     core = ops["attention_core"]
     # all heads on 25 of 100 latent and 5 of 20 rotary numbers
     assert core.flops == 2 * 2 * 100 * 8 * (2 * 25 + 5)
-    assert core.bytes == 2 * 100 * (25 + 5) * 2 + 2 * 8 * 55 * 2
+    # fp32 scores out and in again, then the 25 latent numbers once more as values
+    assert core.bytes == 2 * 100 * (25 + 5) * 2 + 2 * 8 * 55 * 2 + 2 * 2 * 8 * 100 * 4 + 2 * 100 * 25 * 2
     # fp32 scores of every head and token
     assert ops["latent_score_all_reduce"].link_bytes == 2 * 8 * 100 * 4 * 2 * 3 / 4
     # queries of 120 numbers there, outputs of 100 back, each rank a quarter of the heads

@@ -57,6 +57,13 @@ def cache_row(a: Any, dtype: str) -> float:
     return numbers * PLAIN_BYTES[dtype] + (numbers / 128 * 2 if dtype == "int8" else 0.0)
 
 
+def latent_columns(a: Any, dtype: str) -> float:
+    """Bytes of a cached token without its rotary key: 656-byte rows keep 512 + 16 of them."""
+    if dtype == "fp8_ds_mla":
+        return a.kv_lora_rank + 4 * 4
+    return a.kv_lora_rank * (PLAIN_BYTES[dtype] + (2 / 128 if dtype == "int8" else 0.0))
+
+
 def indexer_row(a: Any) -> float:
     """fp8 key and its fp32 scale."""
     return a.sparse.indexer.head_dim + 4.0 if a.kind == "mla" and a.sparse and a.sparse.indexer else 0.0
@@ -144,10 +151,12 @@ def _latent_core(out: Ledger, a: Any, s: Decode) -> None:
     rows, keys = tiles(s.q_len * a.heads, tile.attention_rows), tiles(s.context, tile.kv_tokens)
     row = cache_row(a, case.kv_dtype) / s.ranks
     io, blocks = t * a.heads * (2 * d_c + d_r) * WIRE, s.batch * rows / tile.attention_rows
+    # the all-reduce stands between: scores out and in, and the latent columns a second time as values
+    again = 2 * t * a.heads * s.context * 4.0 + s.batch * s.context * latent_columns(a, case.kv_dtype) / s.ranks
     out.core(
         "mla_decode",
         2.0 * s.batch * rows * keys * (2 * d_c + d_r),
-        s.batch * s.context * row + io,
+        s.batch * s.context * row + io + again,
         io=io,
         blocks=blocks,
         units=blocks * keys / tile.kv_tokens,
