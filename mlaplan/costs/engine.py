@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mlaplan.costs.roofline import Numeric
+from mlaplan.costs.shared_experts import APART, Beside
 
 if TYPE_CHECKING:
     from mlaplan.specs.chip import Chip
@@ -52,6 +53,7 @@ class EngineCosts:
     prefill_balance: how evenly prefill work spreads over attention-DP ranks that step together (1 = perfectly).
     overlap_fraction: part of the smaller of compute and communication that two-batch overlap hides.
     imbalance: tokens of the busiest EP rank over the mean.
+    beside: what becomes of shared experts beside the routed ones.
     custom_all_reduce: (ranks, largest message in bytes) of the engine's own in-graph all-reduce kernel.
     dispatch, gather: ways in which tokens can reach their experts under attention DP; dispatch_whole: the former
         only with the experts over all ranks.
@@ -77,6 +79,7 @@ class EngineCosts:
     dispatch_whole: bool
     gather: bool
     mixed_prefill: bool
+    beside: Beside = APART
     custom_all_reduce: tuple[tuple[int, float], ...] = ()
     core_modes: dict[str, CoreMode] = field(default_factory=dict)
 
@@ -131,9 +134,14 @@ def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
         dispatch_whole=all(row.full_ep for row in profile.all_to_all if row.name in both),
         gather=any(row.pattern == "gather" for row in profile.all_to_all),
         mixed_prefill=sched.mode == "mixed",
+        beside=_beside(parallel.shared_beside),
         custom_all_reduce=tuple((n, profile.all_reduce_max(chip.efficiency_class, n)) for n in ranks),
         core_modes=modes,
     )
+
+
+def _beside(row: Any) -> Beside:
+    return APART if row is None else Beside(row.how, row.experts, row.with_ep, row.prefill)
 
 
 def interval(figure: Any) -> Interval:

@@ -18,10 +18,11 @@ import numpy as np
 
 from mlaplan.costs import expert_parallel as ep_net
 from mlaplan.costs.collectives import DEFAULT_RESIDUAL, Group
-from mlaplan.costs.dense import gated_ops, reduce_ops
+from mlaplan.costs.dense import reduce_ops
 from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op, link_op
 from mlaplan.costs.params import routed_per_token
 from mlaplan.costs.roofline import Numeric, ceil_div, pad_to
+from mlaplan.costs.shared_experts import APART, Beside, fused_experts, shared_ops
 
 if TYPE_CHECKING:
     from mlaplan.specs.model import MoEFFN
@@ -47,6 +48,7 @@ class MoeChoice(NamedTuple):
     imbalance: float = 1.0  # tokens of the busiest EP rank over the mean
     redundant_experts: int = 0
     fp8_dispatch: bool = True
+    beside: Beside = APART
 
 
 def distinct_experts(experts: Numeric, per_token: Numeric, tokens: Numeric) -> Numeric:
@@ -68,23 +70,23 @@ def ffn_ops(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> list[Op]:
         m.gemm("router", "router", t, d, f.experts + f.zero_experts),
         m.elementwise("router_top_k", t * (f.experts + f.zero_experts) * 4.0),
     ]
-    ops += _routed(m, f, s, choice)
-    if f.shared_experts:
-        ops += gated_ops(m, "shared_expert", "shared", s.tokens, f.shared_intermediate_size / s.tp)
-    return ops
+    routed = _routed(m, f, s, choice)
+    routed_s: Numeric = sum(op.time_s for op in routed if not op.is_link)
+    return [*ops, *routed, *shared_ops(m, f, s.tokens, s.tp, s.ep, s.decode, choice.beside, routed_s)]
 
 
 def _experts(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice, dispatched: bool) -> Op:
-    """Routed experts of one chip: its copies of all tokens of the stage, its part of their width."""
+    """Routed experts of one chip and shared ones fused with them: its copies of all tokens, its part of their width."""
     k, everyone = routed_per_token(f), s.tokens * s.dp
+    joined = fused_experts(f, s.ep, s.decode, choice.beside)
     skew = np.where(np.asarray(s.ep) > 1, choice.imbalance, 1.0)
-    rows = everyone * k / s.ep * skew
+    rows = everyone * (k / s.ep * skew + joined)
     stored = local_experts(f, s.ep, choice.redundant_experts)
-    active = np.minimum(distinct_experts(f.experts, k, everyone) / s.ep, stored)
+    active = np.minimum(distinct_experts(f.experts, k, everyone) / s.ep, stored) + joined
     # mean rows of an active expert, each padded to the tile
     each = pad_to(rows / active, m.tile.gemm_rows)
     inner = f.intermediate_size / moe_tp(s)
-    return m.experts("routed_experts", rows, active * each, active, stored, inner, dispatched)
+    return m.experts("routed_experts", rows, active * each, active, stored + joined, inner, dispatched)
 
 
 def moe_tp(s: MoeShape) -> Numeric:

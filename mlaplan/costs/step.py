@@ -55,7 +55,9 @@ class Setting:
         e, peak = self.engine, self.chip.peak
         # kernels send what the experts multiply: fp8, or int8 where a chip has that instead (arXiv:2506.12708)
         eight_bit = "fp8" in peak or "int8" in peak
-        return MoeChoice(e.dispatch, e.dispatch_whole, e.gather, float(e.imbalance), self.redundant_experts, eight_bit)
+        return MoeChoice(
+            e.dispatch, e.dispatch_whole, e.gather, float(e.imbalance), self.redundant_experts, eight_bit, e.beside
+        )  # fmt: skip
 
 
 def micro_batches(pp: Numeric, batch: Numeric) -> Numeric:

@@ -164,6 +164,15 @@ class TwoBatch(Sourced):
     full_ep: Flag = Field(description="needs experts over all ranks and an all-to-all")
 
 
+class SharedBeside(Sourced):
+    """What becomes of shared experts: rows of the routed experts' kernel, or products on a second stream."""
+
+    how: Literal["fused", "overlapped"]
+    experts: tuple[Count, ...] = Field(default=(), description="only with so many routed experts; any where empty")
+    with_ep: Flag = Field(description="also where the experts are divided over ranks")
+    prefill: Flag = Field(description="also in prefill steps")
+
+
 class Parallel(Spec):
     """Degrees an engine can combine."""
 
@@ -177,6 +186,9 @@ class Parallel(Spec):
     sparse_tp: Flag = Field(description="attention heads of a sparse model may be split over ranks")
     dense_ffn: Literal["tp", "tp_dp"] = Field(description="ranks that share a dense feed-forward layer")
     shared_expert: Literal["tp", "tp_dp"]
+    shared_beside: SharedBeside | None = Field(
+        default=None, description="how shared experts run beside the routed ones; after them where absent"
+    )
     lm_head: Literal["tp", "tp_dp"]
     expert_imbalance: Figure[Number] = Field(description="tokens of the busiest expert rank over the mean")
     source: Text

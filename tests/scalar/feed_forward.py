@@ -69,17 +69,41 @@ def _moe(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> Ledger:
     out.move(4 * own * d * WIRE)
     out.gemm("router", own, d, choices)
     out.move(own * choices * 4.0)
-    out.add(_routed(case, f, t, r, decode))
-    if f.shared_experts:
-        gated(out, "shared", t, f.shared_intermediate_size / r.tp)
+    routed = _routed(case, f, t, r, decode)
+    out.add(routed)
+    if f.shared_experts and not joining(case, f, r, decode):
+        own = Ledger(case)
+        gated(own, "shared", t, f.shared_intermediate_size / r.tp)
+        if on_second_stream(case, f, r, decode):
+            inner = f.shared_intermediate_size / r.tp
+            # weights of three products; rows in, gate and up out and in, their product out and in, rows out
+            moved = 3 * d * inner * part_width(case, "shared") + (2 * t * d + 6 * t * inner) * WIRE
+            own.chip_s = max(own.chip_s - routed.chip_s, moved / float(case.chip.memory.bandwidth))
+        out.add(own)
     return out
+
+
+def _kept(case: Case, f: Any, r: Ranks, decode: bool, how: str) -> bool:
+    """Whether the engine treats this model's shared experts so."""
+    b = case.engine.beside
+    known = not b.experts or f.experts in b.experts
+    return b.how == how and known and bool(f.shared_experts) and (decode or b.prefill) and (b.with_ep or r.ep == 1)
+
+
+def joining(case: Case, f: Any, r: Ranks, decode: bool) -> float:
+    """Experts beside the routed ones in the grouped kernel, each visited by every token."""
+    return f.shared_intermediate_size / f.intermediate_size if _kept(case, f, r, decode, "fused") else 0.0
+
+
+def on_second_stream(case: Case, f: Any, r: Ranks, decode: bool) -> bool:
+    return _kept(case, f, r, decode, "overlapped")
 
 
 def _routed(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> Ledger:
     """The experts, and the way that tokens take to them and back: the faster one that the engine has."""
     e, gathered = case.engine, Ledger(case)
     gathered.link_s = _gathered(case, t, r)
-    _experts(gathered, f, t, r, "grouped_gemm")
+    _experts(gathered, f, t, r, "grouped_gemm", decode)
     whole = r.ep == r.tp * r.dp or not e.dispatch_whole
     if not (e.dispatch and whole and r.ep > 1 and (r.dp > 1 or r.cp > 1)):
         return gathered
@@ -87,19 +111,21 @@ def _routed(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> Ledger:
     dispatched.link_s = _dispatched(case, f, t, r, decode)
     # behind a dispatch engines run another kernel, where its fit is known
     own = products(case, "routed")[0] in case.chip.efficiency.get("grouped_gemm_ep", {})
-    _experts(dispatched, f, t, r, "grouped_gemm_ep" if own else "grouped_gemm")
+    _experts(dispatched, f, t, r, "grouped_gemm_ep" if own else "grouped_gemm", decode)
     if not e.gather:
         return dispatched
     return min(gathered, dispatched, key=lambda x: x.chip_s + x.link_s)
 
 
-def _experts(out: Ledger, f: Any, t: int, r: Ranks, op: str) -> None:
+def _experts(out: Ledger, f: Any, t: int, r: Ranks, op: str, decode: bool) -> None:
     """The experts of one chip, each expert's rows in whole tiles, as one grouped kernel."""
     case, d, k = out.case, out.case.model.hidden_size, weighted_choices(f)
     skew = float(case.engine.imbalance) if r.ep > 1 else 1.0
-    rows = t * r.dp * k / r.ep * skew
+    joined = joining(case, f, r, decode)
+    rows = t * r.dp * (k / r.ep * skew + joined)
     stored = -(-(f.experts + case.redundant_experts) // r.ep)
-    active = min(touched(f.experts, k, t * r.dp) / r.ep, stored)
+    active = min(touched(f.experts, k, t * r.dp) / r.ep, stored) + joined
+    stored += joined
     padded = active * tiles(rows / active, case.chip.padding.gemm_rows)
     inner = f.intermediate_size / r.moe_tp
     name, peak = products(case, "routed")
