@@ -37,8 +37,8 @@ def shards(table: Table) -> memory.Shards:
 
 
 def usable_bytes(s: Setting, budget: Budget) -> float:
-    """fraction x what the driver reports. [B]"""
-    return budget.memory_fraction * float(s.chip.memory.capacity)
+    """fraction x what the driver reports, or all of it where the fraction is the cache's share of the rest. [B]"""
+    return (1.0 if s.engine.of_free else budget.memory_fraction) * float(s.chip.memory.capacity)
 
 
 def weight_columns(s: Setting, table: Table, memo: Memo) -> Columns:
@@ -168,6 +168,7 @@ class Space:
         self.weights, self.cache = weight_columns(s, table, memo), kv_columns(s, table, memo)
         self.other = other_bytes(s, table, budget, memo)
         self.free = usable_bytes(s, budget) - self.other
+        self.cache_share = budget.memory_fraction if s.engine.of_free else 1.0
         self.with_mtp = (table["mtp"] > 0).astype(np.float64)
 
     def _stage(self, stage: pipeline.Stage) -> StageBytes:
@@ -178,7 +179,7 @@ class Space:
         least: Numeric = None
         for stage in cut.stages:
             one = self._stage(stage)
-            room = (self.free - one.weights) / one.kv_per_token
+            room = self.cache_share * (self.free - one.weights) / one.kv_per_token
             least = room if least is None else np.minimum(least, room)
         return np.floor(least)
 
@@ -187,7 +188,7 @@ class Space:
         out: Room | None = None
         for stage in cut.stages:
             one = self._stage(stage)
-            room = (self.free - one.weights) / one.kv_per_token
+            room = self.cache_share * (self.free - one.weights) / one.kv_per_token
             if out is None:
                 out = Room(room, one.weights, one.kv_per_token)
                 continue

@@ -45,7 +45,7 @@ def reduce_ops(m: Machine, name: str, tokens: Numeric, tp: Numeric, cp: Numeric)
 
 def ffn_ops(m: Machine, f: DenseFFN, tokens: Numeric, tp: Numeric, cp: Numeric) -> list[Op]:
     """One dense block over the tokens of one attention-DP rank."""
-    norm = m.elementwise("ffn_norm", 4 * tokens / cp * m.model.hidden_size * ACTIVATION_BYTES)
+    norm = m.norm("ffn_norm", tokens / cp, tp)
     ops = gated_ops(m, "dense", "dense", tokens, f.intermediate_size / tp)
     return [norm, *ops, *reduce_ops(m, "dense", tokens, tp, cp)]
 

@@ -164,7 +164,7 @@ def decode_ops(m: Machine, a: MLA, s: DecodeShape) -> list[Op]:
     """One absorbed attention block, from its norm to the reduction of its output."""
     d, d_c, d_n, d_v = m.model.hidden_size, a.kv_lora_rank, a.qk_nope_head_dim, a.v_head_dim
     h, t = ceil_div(a.heads, s.attn_tp), s.tokens
-    ops = [*_projections(m, a, t, h), m.per_head("absorb_q", t, h, d_n, d_c)]
+    ops = [*_projections(m, a, t, h, s.attn_tp), m.per_head("absorb_q", t, h, d_n, d_c)]
     if a.sparse:
         ops += indexer_ops(m, a, t, s.batch * s.q_len * s.context, s.batch * s.context)
         ops.append(sparse_core(m, a, t, h, s.context))
@@ -180,11 +180,11 @@ def decode_ops(m: Machine, a: MLA, s: DecodeShape) -> list[Op]:
     return ops
 
 
-def _projections(m: Machine, a: MLA, t: Numeric, h: Numeric) -> list[Op]:
+def _projections(m: Machine, a: MLA, t: Numeric, h: Numeric, tp: Numeric) -> list[Op]:
     """Norm, down- and up-projections, rotary embedding, cache write: what comes before the core."""
     d, latent = m.model.hidden_size, a.kv_lora_rank + a.qk_rope_head_dim
     q_width = h * (a.qk_nope_head_dim + a.qk_rope_head_dim)
-    ops = [m.elementwise("attention_norm", 4 * t * d * ACTIVATION_BYTES)]
+    ops = [m.norm("attention_norm", t, tp)]
     if a.q_lora_rank:
         ops += [
             m.gemm("qkv_a", "attention", t, d, a.q_lora_rank + latent),
@@ -247,7 +247,7 @@ def prefill_ops(m: Machine, a: MLA, s: PrefillShape) -> list[Op]:
     """One naive attention block over a step of new tokens, earlier tokens re-expanded from the cache."""
     d, d_r, d_n, d_v = m.model.hidden_size, a.qk_rope_head_dim, a.qk_nope_head_dim, a.v_head_dim
     h, t = ceil_div(a.heads, s.attn_tp), s.tokens / s.cp
-    ops = _projections(m, a, t, h)
+    ops = _projections(m, a, t, h, s.attn_tp)
     latent = (a.kv_lora_rank + d_r) * ACTIVATION_BYTES
     ops.append(m.collective("latent_gather", "all_gather", s.tokens * latent, Group(s.cp)))
     if a.sparse:

@@ -6,7 +6,7 @@ The w = tp x dp chips of a pipeline stage hold the experts as EP x MoE-TP. Token
   dispatched   each chip owns 1/tp of its rank's tokens, sends every copy to its expert and gets it back
 Where the engine has both, the faster one is taken, decode and prefill each.
 
-Expected distinct experts that T tokens touch: E (1 - (1 - k/E)^T); their weights are what decode streams.
+How many different experts the tokens touch: see `routing`.
 Source: DeepSeek-V3, arXiv:2412.19437, sec. 3; vLLM and SGLang expert-parallel docs for the gathered way.
 """
 
@@ -22,6 +22,7 @@ from mlaplan.costs.dense import reduce_ops
 from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op, link_op
 from mlaplan.costs.params import routed_per_token
 from mlaplan.costs.roofline import Numeric, ceil_div, pad_to
+from mlaplan.costs.routing import touched
 from mlaplan.costs.shared_experts import APART, Beside, fused_experts, shared_ops
 
 if TYPE_CHECKING:
@@ -49,11 +50,7 @@ class MoeChoice(NamedTuple):
     redundant_experts: int = 0
     fp8_dispatch: bool = True
     beside: Beside = APART
-
-
-def distinct_experts(experts: Numeric, per_token: Numeric, tokens: Numeric) -> Numeric:
-    """Expected distinct experts of E that T tokens with k choices each touch: E (1 - (1 - k/E)^T)."""
-    return experts * (1.0 - (1.0 - per_token / experts) ** tokens)
+    load_spread: float = 0.0  # of the experts, see `routing`
 
 
 def local_experts(f: MoEFFN, ep: Numeric, redundant: int = 0) -> Numeric:
@@ -66,7 +63,7 @@ def ffn_ops(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> list[Op]:
     d = m.model.hidden_size
     t = s.tokens / s.cp
     ops = [
-        m.elementwise("ffn_norm", 4 * t * d * ACTIVATION_BYTES),
+        m.norm("ffn_norm", t, s.tp),
         m.gemm("router", "router", t, d, f.experts + f.zero_experts),
         m.elementwise("router_top_k", t * (f.experts + f.zero_experts) * 4.0),
     ]
@@ -82,7 +79,7 @@ def _experts(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice, dispatched: 
     skew = np.where(np.asarray(s.ep) > 1, choice.imbalance, 1.0)
     rows = everyone * (k / s.ep * skew + joined)
     stored = local_experts(f, s.ep, choice.redundant_experts)
-    active = np.minimum(distinct_experts(f.experts, k, everyone) / s.ep, stored) + joined
+    active = np.minimum(touched(f.experts, k, everyone, choice.load_spread) / s.ep, stored) + joined
     # mean rows of an active expert, each padded to the tile
     each = pad_to(rows / active, m.tile.gemm_rows)
     inner = f.intermediate_size / moe_tp(s)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 from . import attention, links
@@ -44,7 +46,7 @@ def block(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> Ledger:
 
 def _dense(case: Case, f: Any, t: int, r: Ranks) -> Ledger:
     out = Ledger(case)
-    out.move(4 * t / r.cp * case.model.hidden_size * WIRE)
+    out.norm(t / r.cp, r.tp)
     gated(out, "dense", t, f.intermediate_size / r.tp)
     reduce(out, t, r.tp, r.cp)
     return out
@@ -58,15 +60,29 @@ def weighted_choices(f: Any) -> float:
     return f.experts_per_token * f.experts / (f.experts + f.zero_experts)
 
 
-def touched(experts: int, k: float, tokens: float) -> float:
-    """E (1 - (1 - k/E)^T)"""
-    return experts * (1.0 - (1.0 - k / experts) ** tokens)
+def touched(experts: int, k: float, tokens: float, spread: float) -> float:
+    """Experts found by T tokens, each liked by the quantile of a log-normal law that it stands for, k a token.
+
+    Of sixteen equal groups of experts, group i is chosen by one draw with p_i and by one token, which draws until
+    it has k different experts, with 1 - (1 - p_i)^c.
+    """
+    liking = [math.exp(spread * NormalDist().inv_cdf((i + 0.5) / 16)) for i in range(16)]
+    p = [min(w / sum(liking) * 16 / experts, 1 - 1e-12) for w in liking]
+
+    def found(draws: float) -> float:
+        return experts / 16 * sum(1 - (1 - x) ** draws for x in p)
+
+    low, high = 0.0, 1e9
+    for _ in range(300):
+        middle = (low + high) / 2
+        low, high = (middle, high) if found(middle) < k else (low, middle)
+    return found(high * tokens)
 
 
 def _moe(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> Ledger:
     out, d, choices = Ledger(case), case.model.hidden_size, f.experts + f.zero_experts
     own = t / r.cp
-    out.move(4 * own * d * WIRE)
+    out.norm(own, r.tp)
     out.gemm("router", own, d, choices)
     out.move(own * choices * 4.0)
     routed = _routed(case, f, t, r, decode)
@@ -124,7 +140,7 @@ def _experts(out: Ledger, f: Any, t: int, r: Ranks, op: str, decode: bool) -> No
     joined = joining(case, f, r, decode)
     rows = t * r.dp * (k / r.ep * skew + joined)
     stored = -(-(f.experts + case.redundant_experts) // r.ep)
-    active = min(touched(f.experts, k, t * r.dp) / r.ep, stored) + joined
+    active = min(touched(f.experts, k, t * r.dp, float(case.engine.load_spread)) / r.ep, stored) + joined
     stored += joined
     padded = active * tiles(rows / active, case.chip.padding.gemm_rows)
     inner = f.intermediate_size / r.moe_tp
