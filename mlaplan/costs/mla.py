@@ -258,6 +258,8 @@ def prefill_ops(m: Machine, a: MLA, s: PrefillShape) -> list[Op]:
         work = prefill_work(s.sequences, t, s.pairs / s.cp, s.kv_tokens, h, (d_n, d_r, d_v), tile)
         ops += [
             m.gemm("kv_b", "attention", s.kv_tokens, a.kv_lora_rank, h * (d_n + d_v)),
+            # the rotary part joins the keys of every head: read d_n, write d_n + d_r
+            m.elementwise("key_join", s.kv_tokens * h * (2 * d_n + d_r) * ACTIVATION_BYTES),
             m.core("attention_core", "mla_prefill", work, "bf16"),
         ]
     ops += [

@@ -72,12 +72,17 @@ def ffn_ops(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> list[Op]:
     return [*ops, *routed, *shared_ops(m, f, s.tokens, s.tp, s.ep, s.decode, choice.beside, routed_s)]
 
 
+def _rows(f: MoEFFN, s: MoeShape, choice: MoeChoice) -> Numeric:
+    """Copies of tokens that the routed experts of the busiest rank work on."""
+    skew = np.where(np.asarray(s.ep) > 1, choice.imbalance, 1.0)
+    return s.tokens * s.dp * routed_per_token(f) / s.ep * skew
+
+
 def _experts(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice, dispatched: bool) -> Op:
     """Routed experts of one chip and shared ones fused with them: its copies of all tokens, its part of their width."""
     k, everyone = routed_per_token(f), s.tokens * s.dp
     joined = fused_experts(f, s.ep, s.decode, choice.beside)
-    skew = np.where(np.asarray(s.ep) > 1, choice.imbalance, 1.0)
-    rows = everyone * (k / s.ep * skew + joined)
+    rows = _rows(f, s, choice) + everyone * joined
     stored = local_experts(f, s.ep, choice.redundant_experts)
     active = np.minimum(touched(f.experts, k, everyone, choice.load_spread) / s.ep, stored) + joined
     # mean rows of an active expert, each padded to the tile
@@ -101,10 +106,26 @@ def _routed(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> list[Op]:
     if not np.any(possible):
         return gathered
     before, after = _dispatched(m, f, s, choice)
-    dispatched = [*before, _experts(m, f, s, choice, True), *after]
+    dispatched = [*before, _experts(m, f, s, choice, True), *_around_experts(m, f, s, choice), *after]
     slower = sum(op.time_s for op in gathered) > sum(op.time_s for op in dispatched)
     use = np.where(possible & (slower | (not choice.gather)), 1.0, 0.0)
     return [op.scaled(1.0 - use) for op in gathered] + [op.scaled(use) for op in dispatched]
+
+
+def _around_experts(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> list[Op]:
+    """Kernels of their own beside the bare products behind a dispatch; elsewhere one fit covers the whole block.
+
+    activation   rows x I (2 x 2 in, 1 out) B, quantised in the same pass; prefill writes 16 bit and quantises after:
+                 rows x I (2 x 2 + 2 + 2 + 1) B
+    layout       prefill only: copies to the order of their experts, w in and out, and 16 bit read to sum them up:
+                 rows x d (2 w + 2) B. Low-latency kernels deliver and sum copies in that order.
+    Source: SGLang layers/moe/ep_moe/kernels.py (ep_scatter, silu_and_mul_masked_post_quant_fwd, ep_gather).
+    """
+    rows, inner, width = _rows(f, s, choice), f.intermediate_size / moe_tp(s), 1.0 if choice.fp8_dispatch else 2.0
+    ops = [m.elementwise("expert_activation", rows * inner * (4.0 + width if s.decode else 8.0 + width))]
+    if not s.decode:
+        ops.append(m.elementwise("expert_layout", rows * m.model.hidden_size * (2.0 * width + 2.0)))
+    return ops
 
 
 def _gathered(m: Machine, s: MoeShape) -> tuple[list[Op], list[Op]]:
@@ -119,20 +140,24 @@ def _gathered(m: Machine, s: MoeShape) -> tuple[list[Op], list[Op]]:
 
 
 def _dispatched(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> tuple[list[Op], list[Op]]:
-    """All-to-all of the copies over the stage, then the TP ranks share what each of them owned."""
+    """All-to-all of the copies over the stage, then the TP ranks share what each of them owned.
+
+    It ends when the busiest rank has its copies, `imbalance` times the mean; the bytes are those of the mean.
+    """
     d, k = m.model.hidden_size, routed_per_token(f)
     own = s.tokens / s.tp
+    busiest = own * choice.imbalance
     ranks = s.tp * s.dp
     out_bytes, back_bytes = ep_net.copy_bytes(d, choice.fp8_dispatch), 2.0 * d
     copies = k * moe_tp(s)
     ops = []
     for op, nbytes in (("dispatch", out_bytes), ("combine", back_bytes)):
         if s.decode:
-            time_s = ep_net.low_latency_s(m.chip, op, own, copies, nbytes, ranks)
+            time_s = ep_net.low_latency_s(m.chip, op, busiest, copies, nbytes, ranks)
             volume = own * copies * nbytes
         else:
             limit = f.groups_per_token if f.groups > 1 else f.experts_per_token
-            time_s = ep_net.normal_s(m.chip, op, own, copies, nbytes, ranks, limit)
+            time_s = ep_net.normal_s(m.chip, op, busiest, copies, nbytes, ranks, limit)
             volume = own * ep_net.distinct(ranks, copies) * nbytes
         ops.append(link_op(f"moe_{op}", time_s, volume * np.where(ranks > 1, 1.0, 0.0), DEFAULT_RESIDUAL))
     share = m.collective("moe_token_gather", "all_gather", s.tokens * d * ACTIVATION_BYTES, Group(s.tp))

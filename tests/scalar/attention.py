@@ -176,6 +176,7 @@ def _mla_prefill(case: Case, a: Any, s: Prefill) -> Ledger:
         _selected_prefill(out, a, s, t, h)
     else:
         out.gemm("attention", s.keys, a.kv_lora_rank, h * (d_n + d_v))
+        out.move(s.keys * h * (d_n + d_n + d_r) * WIRE)
         width, tile = h * (d_n + d_r + d_v), case.chip.kernel("mla_prefill", "bf16").tile
         pairs, io, more = s.pairs / s.cp, (t + s.keys) * width * WIRE, {}
         if tile is not None:

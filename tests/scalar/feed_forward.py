@@ -128,6 +128,12 @@ def _routed(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> Ledger:
     # behind a dispatch engines run another kernel, where its fit is known
     own = products(case, "routed")[0] in case.chip.efficiency.get("grouped_gemm_ep", {})
     _experts(dispatched, f, t, r, "grouped_gemm_ep" if own else "grouped_gemm", decode)
+    narrow = 1 if "fp8" in case.chip.peak or "int8" in case.chip.peak else 2
+    rows = t * r.dp * weighted_choices(f) / r.ep * float(e.imbalance)
+    # gate and up in, their product out; in prefill it is written wide, read and quantised
+    dispatched.move(rows * f.intermediate_size / r.moe_tp * (4 + narrow if decode else 4 + 2 + 2 + narrow))
+    if not decode:  # to the experts' order, and read there to be summed
+        dispatched.move(rows * case.model.hidden_size * (narrow + narrow + 2))
     if not e.gather:
         return dispatched
     return min(gathered, dispatched, key=lambda x: x.chip_s + x.link_s)
@@ -161,7 +167,8 @@ def _gathered(case: Case, t: int, r: Ranks) -> float:
 
 def _dispatched(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> float:
     out, d, ranks = Ledger(case), case.model.hidden_size, r.tp * r.dp
-    own, copies = t / r.tp, weighted_choices(f) * r.moe_tp
+    # the rank whose experts are liked most receives most
+    own, copies = t / r.tp * float(case.engine.imbalance), weighted_choices(f) * r.moe_tp
     node_limit = f.groups_per_token if f.groups > 1 else f.experts_per_token
     narrow = "fp8" in case.chip.peak or "int8" in case.chip.peak
     for op, width in (("dispatch", links.copy_width(d, narrow)), ("combine", 2.0 * d)):
