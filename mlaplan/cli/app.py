@@ -8,12 +8,13 @@ import typer
 
 from mlaplan import __version__
 from mlaplan.cli.calibrate import calibrate
-from mlaplan.cli.check import check
+from mlaplan.cli.check import DashedCommand, check
 from mlaplan.cli.chunks import chunks
 from mlaplan.cli.explain import explain
 from mlaplan.cli.list_ import list_
 from mlaplan.cli.new import new
 from mlaplan.cli.recommend import recommend
+from mlaplan.cli.rules import rules
 from mlaplan.cli.show import show
 from mlaplan.cli.validate import validate
 from mlaplan.cli.verify import verify
@@ -35,7 +36,8 @@ app.command("show")(show)
 app.command("validate")(validate)
 app.command("verify")(verify)
 app.command("calibrate")(calibrate)
-app.command("check")(check)
+app.command("check", cls=DashedCommand)(check)
+app.command("rules")(rules)
 app.command("new")(new)
 
 

@@ -106,7 +106,7 @@ def read_bytes(path: str | Path) -> bytes:
 
 def parse(raw: bytes | str, file: str) -> Document:
     """The document in `raw`; `file` is the name to show, and its suffix `.json` selects JSON."""
-    text = _decoded(raw, file)
+    text = decoded(raw, file)
     if not text.strip():
         raise _error(file, (1, 1), "the file is empty", "a mapping of keys to values")
     if file.endswith(".json"):
@@ -124,7 +124,8 @@ def parse(raw: bytes | str, file: str) -> Document:
     return document
 
 
-def _decoded(raw: bytes | str, file: str) -> str:
+def decoded(raw: bytes | str, file: str) -> str:
+    """The text of a file; SpecError with a position for what is no text."""
     if isinstance(raw, bytes):
         if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
             raise _error(file, None, "is encoded in UTF-16", "UTF-8")

@@ -55,14 +55,15 @@ def nodes(text: str, file: str) -> Node:
     try:
         return _Composer(file).compose(text)
     except yaml.MarkedYAMLError as error:
-        raise SpecError([_told(error, text, file)]) from None
+        raise SpecError([told(error, text, file)]) from None
     except yaml.YAMLError as error:
         index = getattr(error, "position", None)
         line = text.count("\n", 0, index) + 1 if index is not None else None
         raise SpecError([Problem(file, line, None, "the text holds a character YAML does not allow")]) from None
 
 
-def _told(error: yaml.MarkedYAMLError, text: str, file: str) -> Problem:
+def told(error: yaml.MarkedYAMLError, text: str, file: str) -> Problem:
+    """The complaint of a YAML parser in a person's words."""
     mark = error.problem_mark or error.context_mark
     line, col = (mark.line + 1, mark.column + 1) if mark else (None, None)
     raw = error.problem or "cannot be read"

@@ -79,7 +79,7 @@ def test_no_matching_input_is_an_error(run: Run, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     result = run("check", "empty")
     assert result.code == 2
-    assert result.err == "empty: holds nothing to check; expected *.yaml, *.yml or config.json\n"
+    assert result.err == "empty: holds nothing to check; expected *.yaml, *.yml, *.sh or config.json\n"
     assert run("check").code == 2
     assert run("check", "").err == "an empty file name; expected a file or a folder\n"
 

@@ -1,0 +1,133 @@
+"""A source to what it holds: launches, or a spec for `validate_file`, or nothing that is known here."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Protocol
+
+from mlaplan.errors import Problem
+from mlaplan.lint.comments import Comments, read_comments
+from mlaplan.lint.launch import Launch, find_launch
+from mlaplan.lint.shell import Command, read_shell
+from mlaplan.lint.text import Source, Word
+
+MOST_LAUNCHES = 100  # of one file
+SPEC_KINDS = {"chip", "model", "calibration"}
+YAML_SUFFIXES = (".yaml", ".yml")
+SHELL_SUFFIXES = (".sh", ".bash", ".env", ".txt", ".md")
+_ENGINE = re.compile(r"vllm|sglang|trtllm")
+# keys that only an engine's own config file has at its top
+ENGINE_KEYS = {
+    "vllm": {"tensor-parallel-size", "gpu-memory-utilization", "max-num-seqs", "max-model-len", "served-model-name"},
+    "sglang": {"tp-size", "mem-fraction-static", "model-path", "max-running-requests", "attn-dp-size"},
+    "trtllm": {"enable-attention-dp", "moe-expert-parallel-size", "enable-chunked-prefill", "max-batch-size"},
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Content:
+    """What one source holds. `kind`: launches, spec, plan or unknown."""
+
+    source: Source
+    kind: str
+    launches: list[Launch] = field(default_factory=list)
+    unread: list[tuple[Word, str]] = field(default_factory=list)
+    stray: list[Word] = field(default_factory=list)  # flags that stand as a command of their own
+    problems: list[Problem] = field(default_factory=list)
+    comments: Comments = field(default_factory=Comments)
+
+
+def read_content(source: Source, engine: str | None = None) -> Content:
+    """What the text holds, by content first and by name where that leaves it open."""
+    suffix = PurePath(source.name).suffix.lower()
+    comments = read_comments(source)
+    if suffix == ".json":
+        content = Content(source, "plan" if '"mlaplan.plan/' in source.text[:4000] else "spec")
+    elif suffix in YAML_SUFFIXES or (suffix not in SHELL_SUFFIXES and _looks_like_yaml(source)):
+        content = _yaml(source, comments.hints, engine)
+    else:
+        content = _shell(source)
+    content.comments = comments
+    for launch in content.launches:
+        launch.hints = comments.hints
+    return content
+
+
+def _looks_like_yaml(source: Source) -> bool:
+    first = next((line for line in source.lines if line.strip() and not line.lstrip().startswith("#")), "")
+    return first.strip() == "---" or re.match(r"[A-Za-z_][\w-]*:(\s|$)", first) is not None
+
+
+def _shell(source: Source) -> Content:
+    out = Content(source, "launches" if _ENGINE.search(source.text) else "unknown")
+    if out.kind == "unknown":
+        return out
+    script = read_shell(source.mapped(), source.name)
+    out.unread = script.unread
+    take(out, script.commands)
+    if not out.launches and not out.unread:
+        out.kind = "unknown"
+    return out
+
+
+class Gathered(Protocol):
+    """What launches are gathered in."""
+
+    launches: list[Launch]
+    unread: list[tuple[Word, str]]
+    stray: list[Word]
+
+
+def take(out: Gathered, commands: list[Command], image: Word | None = None) -> None:
+    """Adds the launches among these commands, and flags that a launch before them has lost."""
+    before: Launch | None = None
+    for command in commands:
+        if not command.words:
+            continue
+        if len(out.launches) == MOST_LAUNCHES:
+            out.unread.append((command.words[0], f"more than {MOST_LAUNCHES} launches in one file"))
+            return
+        found = find_launch(command.words, command.env, image)
+        if found is not None:
+            out.launches.append(found)
+        elif before is not None and re.match(r"--[a-z]", command.words[0].text):
+            out.stray.append(command.words[0])
+            continue
+        before = found
+
+
+def _yaml(source: Source, hints: dict[str, Word], engine: str | None) -> Content:
+    from mlaplan.lint.tree import TreeError, read_tree
+
+    kind = re.search(r"^kind:\s*([\w-]+)", source.text, re.MULTILINE)
+    if kind and kind[1] in SPEC_KINDS:
+        return Content(source, "spec")
+    from mlaplan.lint import configs, manifests
+
+    out = Content(source, "unknown")
+    try:
+        roots = read_tree(source)
+    except TreeError as error:
+        out.kind, out.problems = "launches", [error.problem]
+        return out
+    for root in roots:
+        if manifests.is_manifest(root):
+            found = manifests.read_manifest(root, source)
+        elif manifests.is_compose(root):
+            found = manifests.read_compose(root, source)
+        else:
+            named = hints["engine"].text if "engine" in hints else engine
+            launch = configs.read_config(root, source, named)
+            if launch is None:
+                continue
+            found = manifests.Found([launch])
+        out.kind = "launches"
+        out.launches += found.launches
+        out.unread += found.unread
+        out.stray += found.stray
+    if len(out.launches) > MOST_LAUNCHES:
+        out.unread.append((out.launches[MOST_LAUNCHES].anchor, f"more than {MOST_LAUNCHES} launches in one file"))
+        del out.launches[MOST_LAUNCHES:]
+    return out

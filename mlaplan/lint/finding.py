@@ -1,0 +1,69 @@
+"""A finding: what is wrong where, how bad it is, and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mlaplan.lint.text import Word
+
+SEVERITIES = ("error", "warning", "info")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a rule finds at a word. `severity` None is the rule's own.
+
+    needed, available: the numbers that decide, with their unit, for scripts. `edit`: the text that would replace
+    the word, where that is safe.
+    """
+
+    word: Word
+    message: str
+    help: str | None = None
+    severity: str | None = None
+    needed: float | None = None
+    available: float | None = None
+    unit: str | None = None
+    edit: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A finding as it is reported."""
+
+    code: str
+    slug: str
+    severity: str
+    file: str
+    line: int | None
+    col: int | None
+    width: int
+    message: str
+    help: str | None = None
+    numbers: dict[str, float | str] = field(default_factory=dict)
+    edit: str | None = None
+
+    @property
+    def order(self) -> tuple[str, int, int, str, str]:
+        return self.file, self.line or 0, self.col or 0, self.code, self.message
+
+    def head(self) -> str:
+        """`file:line:col: severity CODE message [slug]`"""
+        where = ":".join(str(part) for part in (self.file, self.line, self.col) if part is not None)
+        return f"{where}: {self.severity} {self.code} {self.message} [{self.slug}]"
+
+
+def finding(code: str, slug: str, severity: str, found: Found) -> Finding:
+    """A rule's find as a finding."""
+    w = found.word
+    numbers: dict[str, float | str] = {}
+    if found.needed is not None:
+        numbers["needed"] = found.needed
+    if found.available is not None:
+        numbers["available"] = found.available
+    if numbers and found.unit:
+        numbers["unit"] = found.unit
+    return Finding(
+        code, slug, found.severity or severity, w.file, w.line, w.col, w.width, found.message, found.help, numbers,
+        found.edit,
+    )  # fmt: skip

@@ -1,0 +1,132 @@
+"""One deployment through all rules, at every version that may be deployed, to findings.
+
+What a rule finds in all of these versions is told as it is. What it finds in some is `info` and says in which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from mlaplan.lint.finding import Finding, Found, finding
+from mlaplan.lint.rule import LintRule
+from mlaplan.lint.rules import lint_rules
+from mlaplan.lint.rules.reading import NOT_CHECKED
+from mlaplan.lint.view import TITLES, View
+
+if TYPE_CHECKING:
+    from mlaplan.lint.deployment import Deployment
+
+
+@dataclass(slots=True)
+class Inspection:
+    """Findings of one deployment, and how many rules did not run for want of the model, the chip or the version."""
+
+    findings: list[Finding]
+    missing: dict[str, int]
+
+
+def views(deployment: Deployment) -> list[View]:
+    """The deployment at each version that may be deployed, oldest first."""
+    return [View(deployment, version) for version in deployment.candidates.versions]
+
+
+def inspect(deployment: Deployment) -> Inspection:
+    """All findings of a deployment."""
+    seen = views(deployment)
+    out: list[Finding] = []
+    missing: dict[str, int] = {}
+    open_versions = False
+    for rule in lint_rules():
+        if rule.check is None or (rule.engines and deployment.engine not in (*rule.engines, *_twin(rule))):
+            continue
+        lacks = [need for need in rule.needs if getattr(deployment, need) is None]
+        for need in lacks:
+            missing[need] = missing.get(need, 0) + 1
+        if not lacks:
+            found, demoted = _merged(rule, seen)
+            out += found
+            open_versions |= demoted
+    if open_versions and deployment.candidates.how == "all":
+        missing["version"] = 1
+    out += _not_checked(seen[-1])
+    return Inspection(out, missing)
+
+
+def _twin(rule: LintRule) -> tuple[str, ...]:
+    """vLLM-Ascend takes vLLM's flags: rules on vLLM's flags hold for it too."""
+    return ("vllm_ascend",) if "vllm" in rule.engines else ()
+
+
+def _merged(rule: LintRule, seen: Sequence[View]) -> tuple[list[Finding], bool]:
+    """A rule's findings over all versions, and whether any holds in some only."""
+    by_place: dict[tuple[str, int, int, str], list[tuple[View, Found]]] = {}
+    assert rule.check is not None
+    for view in seen:
+        for index, found in enumerate(_once(rule.check(view))):
+            place = (*found.word.place, f"{index}" if rule.code == "MLA120" else found.word.text)
+            by_place.setdefault(place, []).append((view, found))
+    out, demoted = [], False
+    for hits in by_place.values():
+        view, found = hits[-1]
+        one = finding(rule.code, rule.slug, rule.severity, found)
+        if len(hits) < len(seen):
+            demoted = True
+            one = replace(one, severity="info", edit=None, message=_in_some(one.message, [v for v, _ in hits], seen))
+        out.append(one)
+    return out, demoted
+
+
+def _once(found: Iterator[Found]) -> list[Found]:
+    kept: dict[tuple[str, int, int, str], Found] = {}
+    for one in found:
+        kept.setdefault((*one.word.place, one.message), one)
+    return list(kept.values())
+
+
+def _in_some(message: str, hits: list[View], seen: Sequence[View]) -> str:
+    title = TITLES[hits[0].engine]
+    versions = [view.version for view in hits]
+    if versions == [view.version for view in seen[-len(versions) :]]:
+        words = f"{versions[0]} and later" if len(versions) > 1 else versions[0]
+    elif versions == [view.version for view in seen[: len(versions)]]:
+        words = f"{versions[-1]} and earlier" if len(versions) > 1 else versions[0]
+    else:
+        words = " and ".join(versions)
+    between = seen[0].deployment.candidates.how == "between"
+    if between:
+        wanted = seen[0].deployment.version
+        return f"{message} (so in {title} {words}; whether in {wanted} is not known)"
+    return f"{message} (in {title} {words})"
+
+
+def _not_checked(view: View) -> Iterator[Finding]:
+    """Values that are not known here, one finding a word."""
+    told: set[tuple[str, int, int]] = set()
+    for word in view.launch.words:
+        if word.unknown and word.place not in told:
+            told.add(word.place)
+            flag = _flag_before(view, word)
+            what = f"{flag} is not checked: " if flag else "not checked: "
+            yield finding(NOT_CHECKED.code, NOT_CHECKED.slug, NOT_CHECKED.severity,
+                          Found(word, f"{what}the value of {_short(word.unknown)} is not known here"))  # fmt: skip
+    config = view.get("--config")
+    if isinstance(config, str) and view.launch.open is None:
+        yield finding(NOT_CHECKED.code, NOT_CHECKED.slug, NOT_CHECKED.severity, Found(
+            view.place("--config"), f"the flags in {config} are not checked here", "check that file too"))  # fmt: skip
+
+
+def _flag_before(view: View, word: object) -> str | None:
+    for given in view.line.given:
+        if view.word_of(given.token) is word:
+            return given.name
+        at = given.token + 1
+        if at < len(view.launch.words) and view.launch.words[at] is word and given.value is not True:
+            return given.name
+    return None
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= 40 else text[:37] + "..."

@@ -1,0 +1,99 @@
+"""Names in deployments to chips and models: served names, folders with a config.json, node labels."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from mlaplan.errors import SpecError, UnknownName
+from mlaplan.specs import source
+from mlaplan.specs.lookup import load_chip, load_model, model_names
+
+if TYPE_CHECKING:
+    from mlaplan.specs.chip import Chip
+    from mlaplan.specs.model import Model
+
+# What node labels, cloud accelerators and machine types say of the chip, most telling first. Label values are those
+# of NVIDIA's GPU feature discovery (nvidia.com/gpu.product), GKE (cloud.google.com/gke-accelerator) and EC2.
+LABELS = (
+    (r"gb200", "gb200"),
+    (r"\bb200|nvidia-b200|p6-b200", "b200-sxm"),
+    (r"h200|p5en?\.48xlarge-h200|p5en\.48xlarge|p5e\.48xlarge", "h200-sxm"),
+    (r"h100.*(pcie|nvl)", "h100-pcie"),
+    (r"h100|p5\.48xlarge|a3-(high|mega)gpu", "h100-sxm"),
+    (r"h800", "h800-sxm"),
+    (r"h20-3e|h20.*141", "h20-3e"),
+    (r"\bh20\b|nvidia-h20\b", "h20"),
+    (r"a100.*80gb|p4de\.24xlarge|a2-ultragpu", "a100-sxm-80g"),
+    (r"mi300x", "mi300x"),
+    (r"mi355x", "mi355x"),
+)  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def chip_of_label(label: str) -> str | None:
+    """The chip that a node label's value names, or None."""
+    text = label.lower()
+    if "mig" in text.split("-"):
+        return None
+    return next((chip for pattern, chip in LABELS if re.search(pattern, text)), None)
+
+
+@lru_cache(maxsize=64)
+def chip(name: str, engine: str) -> Chip:
+    """The chip of this name, with the fits of this engine."""
+    return load_chip(name, (), engine)
+
+
+@lru_cache(maxsize=64)
+def model(name: str) -> Model:
+    """The model of this name or file."""
+    return load_model(name)
+
+
+@lru_cache(maxsize=256)
+def model_file(served: str) -> str | None:
+    """The file of the model that is served under this name: a published name, or a path that ends in one."""
+    wanted = served.rstrip("/").lower()
+    last = PurePosixPath(wanted).name
+    if not last:
+        return None
+    for stem, file in model_names():
+        if stem.lower() == last:
+            return file
+        try:
+            text = source.read_bytes(file).decode("utf-8", "replace").lower()
+        except SpecError:
+            continue
+        if last not in text:  # most files need no more than this
+            continue
+        try:
+            names = source.read(file).data.get("served_names") or []
+        except SpecError:
+            continue
+        if any(last == str(name).lower().rpartition("/")[2] for name in names):
+            return file
+    return None
+
+
+def model_near(served: str, beside: Path | None) -> str | None:
+    """The config.json of a model given as a relative path, if it lies in the tree that is checked."""
+    if beside is None or served.startswith(("/", "~")) or "$" in served or "\0" in served:
+        return None
+    try:
+        root = beside.resolve()
+        config = (root / served / "config.json").resolve()
+        inside = config.is_relative_to(root) and config.is_file()
+    except (OSError, ValueError):
+        return None
+    return str(config) if inside else None
+
+
+def found_model(name: str) -> Model | None:
+    """The model, or None where its file cannot be priced or read: then it says so when it is checked itself."""
+    try:
+        return model(name)
+    except (SpecError, UnknownName):
+        return None

@@ -1,0 +1,68 @@
+"""Saved plans: is the throughput that a plan claims possible with its own concurrency and step time?
+
+tokens/s  <=  requests in flight x tokens of a step / time of a step
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlaplan.errors import SpecError
+from mlaplan.lint.finding import Finding, Found, finding
+from mlaplan.lint.rules.consistency import CLAIMED
+from mlaplan.lint.rules.reading import UNREADABLE
+from mlaplan.lint.text import Source, Word
+from mlaplan.specs.source import Document, parse
+
+SLACK = 1.001  # rounding of the figures in the file
+PLACE = ("prediction", "served", "tok_s_chip", "value")
+
+
+def check_plan(source: Source) -> list[Finding]:
+    """The findings in one plan file."""
+    try:
+        document = parse(source.text, source.name)
+    except SpecError as error:
+        return [_broken(p.file, p.line, p.col, p.message, p.expected) for p in error.problems]
+    missing = [path for path in (PLACE, ("strategy", "devices"), ("strategy", "batch"), ("strategy", "dp"))
+               if not _number(document, path)]  # fmt: skip
+    if missing:
+        line, col = document.mark(missing[0])
+        return [_broken(source.name, line, col, f"no number at {'.'.join(map(str, missing[0]))}", "a saved plan")]
+    return list(_claimed(document))
+
+
+def _claimed(document: Document) -> list[Finding]:
+    step = _number(document, ("prediction", "decode", "step_s", "value"))
+    if not step:
+        return []
+    least = _number(document, ("prediction", "decode", "step_s", "low")) or step
+    s = {name: document.get(("strategy", name)) for name in ("batch", "dp", "replicas", "devices", "mtp")}
+    devices = _number(document, ("strategy", "devices"))
+    claimed = _number(document, PLACE) * devices
+    in_flight = _number(document, ("prediction", "served", "concurrency"))
+    in_flight = in_flight or s["batch"] * s["dp"] * (s["replicas"] or 1)
+    tokens = _number(document, ("prediction", "served", "tokens_per_step", "value")) or 1.0
+    expected = in_flight * tokens / step
+    most = in_flight * (1 + (s["mtp"] if isinstance(s["mtp"], int) else 0)) / least
+    if claimed <= expected * SLACK:
+        return []
+    sure = claimed > most * SLACK
+    line, col = document.mark(PLACE)
+    message = (f"{claimed:,.0f} tokens/s over {devices:,.0f} chips is claimed; {in_flight:,.0f} requests in flight at "
+               f"{tokens:.3g} tokens a step of {1e3 * step:.1f} ms are {expected:,.0f} tokens/s")  # fmt: skip
+    found = Found(Word("", document.file, line, col), message, "correct the throughput, the concurrency or the step",
+                  None if sure else "warning", claimed, expected, "tokens/s")  # fmt: skip
+    return [finding(CLAIMED.code, CLAIMED.slug, CLAIMED.severity, found)]
+
+
+def _number(document: Document, path: tuple[str, ...]) -> float:
+    """The positive number at a path, 0 where there is none."""
+    value: Any = document.get(path)
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e300
+    return float(value) if good else 0.0
+
+
+def _broken(file: str, line: int | None, col: int | None, message: str, expected: str | None) -> Finding:
+    text = message + (f"; expected {expected}" if expected else "")
+    return Finding(UNREADABLE.code, UNREADABLE.slug, "error", file, line, col, 1, text)

@@ -1,0 +1,182 @@
+"""A view to the planner's terms: a strategy, what memory holds of it, and prices of it and of alternatives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlaplan.costs import capacity, pipeline
+from mlaplan.costs.engine import from_profile
+from mlaplan.costs.factor import Memo, Table
+from mlaplan.costs.precision import quantised, weight_targets
+from mlaplan.costs.step import Setting
+from mlaplan.engines.profile import attention_kind
+from mlaplan.rules.rule import Question
+from mlaplan.strategy import KV_DTYPES, Strategy, to_table
+from mlaplan.workload import Workload
+
+if TYPE_CHECKING:
+    from mlaplan.lint.view import View
+
+GIB = 2.0**30
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of a chip of the fullest stage, and distinct tokens in the cache of an attention-DP rank."""
+
+    capacity: float
+    usable: float
+    weights: float
+    other: float
+    other_items: dict[str, float]
+    kv_per_token: float
+    kv_tokens: int
+    sequence_tokens: int  # of one request of the longest length, in whole blocks
+    cache_share: float
+
+    @property
+    def most_tokens(self) -> float:
+        """Tokens if nothing but weights took memory: what no assumption can better."""
+        return self.cache_share * (self.usable - self.weights) / self.kv_per_token
+
+    @property
+    def concurrency(self) -> float:
+        """Requests of the longest length that the cache holds."""
+        return self.kv_tokens / self.sequence_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """A strategy and the question it answers. `max_len`: tokens of the longest request."""
+
+    question: Question
+    strategy: Strategy
+    max_len: int
+    stated_len: bool
+
+    def memory(self, **changes: Any) -> Memory:
+        """Memory of this strategy, or of one with other values."""
+        return _memory(self, replace(self.strategy, **changes))
+
+    def decode_s(self, batch: int, context: int, **changes: Any) -> tuple[float, float]:
+        """(seconds of a decode step, share of it that is communication) at a batch per rank."""
+        return _decode(self, replace(self.strategy, batch=batch, **changes), context)
+
+    def prefill_s(self, tokens: int) -> float:
+        """Seconds of a prefill step of so many tokens a rank."""
+        return _prefill(self, tokens)
+
+
+def priced(view: View) -> Priced | None:
+    """The planner's view of a deployment; None where its parts are outside of the cost model."""
+    p, model, chip, profile = view.plan, view.model, view.chip, view.profile
+    assert p is not None
+    assert model is not None
+    assert chip is not None
+    kind = attention_kind(model)
+    if p["kv_dtype"] not in KV_DTYPES or not _own_weights(view) or p["tp"] % p["dcp"] or p["pp"] > model.layer_count:
+        return None
+    budget = profile.budget(float(chip.memory.capacity), chip.name)
+    block = p["block_size"] or profile.default_block(chip.efficiency_class, kind, p["kv_dtype"]) or 64
+    batch = p["batch"] or budget.sequences // (p["dp"] if profile.scheduler.sequences_of == "all_ranks" else 1)
+    chunk = p["prefill_chunk"] or budget.tokens // (p["dp"] if profile.scheduler.tokens_of == "all_ranks" else 1)
+    moe = any(f.kind == "moe" for f in model.ffn.values())
+    strategy = Strategy(
+        tp=p["tp"], pp=p["pp"], dp=p["dp"], ep=p["ep"] if moe else 1, dcp=p["dcp"], cp=p["cp"],
+        replicas=p.get("replicas", 1), kv_layout=p["kv_layout"], kv_dtype=p["kv_dtype"],
+        weight_dtype=weight_targets(chip, model)[0], block_size=block, prefill_chunk=max(chunk, 1),
+        mtp=p["mtp"] if model.mtp is not None else 0, batch=max(batch, 1),
+    )  # fmt: skip
+    if strategy.tp * strategy.dp % strategy.ep or strategy.tp * strategy.dp > 65536:
+        return None
+    stated = p["max_model_len"]
+    longest = stated if stated and stated > 0 else model.max_position
+    setting = _setting(chip, model, profile)
+    fraction = p["memory_fraction"]
+    if fraction is not None and not (isinstance(fraction, float | int) and 0 < fraction <= 1):
+        return None
+    share = fraction if fraction is not None else setting.engine.memory_fraction
+    work = Workload(max(longest - 1, 1), 1, 1)
+    question = Question(setting, profile, work, capacity.Budget(longest, share))
+    return Priced(question, strategy, longest, bool(stated and stated > 0))
+
+
+def _own_weights(view: View) -> bool:
+    """Whether the weights are the checkpoint's own: quantising on load is not modelled."""
+    asked = view.get("--quantization")
+    if asked is None:
+        return True
+    assert view.model is not None
+    own = quantised(view.model)
+    return asked == own or (own in ("int4", "fp4") and "fp8" not in str(asked))
+
+
+_SETTINGS: dict[tuple[int, int, int], Setting] = {}
+
+
+def _setting(chip: Any, model: Any, profile: Any) -> Setting:
+    """The setting, made once for each chip, model and profile: these are kept as long as the process lives."""
+    key = (id(chip), id(model), id(profile))
+    if key not in _SETTINGS:
+        _SETTINGS[key] = Setting(chip, model, from_profile(profile, chip, attention_kind(model)), 0)
+    return _SETTINGS[key]
+
+
+_MEMORIES: dict[Any, Memory] = {}
+_STEPS: dict[Any, tuple[float, float]] = {}
+
+
+def _memory(p: Priced, strategy: Strategy) -> Memory:
+    key = (id(p.question.setting), p.question.budget, strategy)
+    if key not in _MEMORIES:
+        _MEMORIES[key] = _compute_memory(p, strategy)
+    return _MEMORIES[key]
+
+
+def _compute_memory(p: Priced, strategy: Strategy) -> Memory:
+    s, budget = p.question.setting, p.question.budget
+    table, memo = Table(to_table([strategy])), Memo()
+    space = capacity.Space(s, table, budget, memo)
+    rooms = [space.room(cut) for cut in pipeline.cuts(s.model, strategy.pp)]
+    best = max(rooms, key=lambda room: _one(room.kv_tokens))
+    items = {name: _one(column) for name, column in capacity.other_items(s, table, budget, memo).items()}
+    return Memory(
+        float(s.chip.memory.capacity),
+        capacity.usable_bytes(s, budget),
+        _one(best.weight_bytes),
+        _one(space.other),
+        items,
+        _one(best.kv_bytes_per_token),
+        int(_one(best.kv_tokens)),
+        int(_one(capacity.sequence_tokens(table, p.max_len))),
+        float(space.cache_share),
+    )
+
+
+def _one(column: Any) -> float:
+    """The value of a one-row column."""
+    return float(np.ravel(column)[0])
+
+
+def _decode(p: Priced, strategy: Strategy, context: int) -> tuple[float, float]:
+    key = (id(p.question.setting), strategy, context)
+    if key not in _STEPS:
+        from mlaplan.explain import explain
+
+        e = explain(p.question, strategy, decode_context=context, served=False)
+        _STEPS[key] = (e.decode.step_s.value, e.decode.comm_share) if e.decode is not None else (0.0, 0.0)
+    return _STEPS[key]
+
+
+def _prefill(p: Priced, tokens: int) -> float:
+    key = (id(p.question.setting), p.strategy, -tokens)
+    if key not in _STEPS:
+        from mlaplan.explain import explain
+
+        strategy = replace(p.strategy, prefill_chunk=tokens)
+        e = explain(p.question, strategy, prefill_tokens=tokens, served=False)
+        _STEPS[key] = (e.prefill.step_s.value, e.prefill.comm_share) if e.prefill is not None else (0.0, 0.0)
+    return _STEPS[key][0]

@@ -1,0 +1,177 @@
+"""The planner's own rules, applied to a deployment, and the limits of the engine's profile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from mlaplan.lint.finding import Found
+from mlaplan.lint.rule import LintRule
+
+if TYPE_CHECKING:
+    from mlaplan.lint.view import View
+
+V3 = "vllm serve deepseek-ai/DeepSeek-V3"
+
+
+def cells(view: View) -> dict[str, Any] | None:
+    """The deployment as one row of the planner's table."""
+    p = view.plan
+    if p is None or view.model is None:
+        return None
+    from mlaplan.costs.precision import quantised
+    from mlaplan.strategy import CODED
+
+    row = {name: p[name] for name in ("tp", "pp", "dp", "ep", "dcp", "cp", "kv_layout", "kv_dtype", "mtp")}
+    if row["kv_dtype"] not in CODED["kv_dtype"]:
+        return None
+    return {**row, "replicas": p.get("replicas", 1), "weight_dtype": quantised(view.model)}
+
+
+def _applies(name: str, part: str | tuple[str, ...], *, only: Callable[[View], bool] | None = None) -> Any:
+    """A check that asks the planner's rule of this name and reports at the flag behind `part`."""
+
+    def check(view: View) -> Iterator[Found]:
+        row = cells(view)
+        if row is None or (only is not None and not only(view)):
+            return
+        from mlaplan.rules import legality
+
+        rule = getattr(legality, name)
+        question: Any = SimpleNamespace(
+            setting=SimpleNamespace(model=view.model, chip=view.chip, redundant_experts=redundant(view))
+        )
+        if not rule.violated(question, row):
+            return
+        parts = (part,) if isinstance(part, str) else part
+        places = [view.part(one) for one in parts]
+        word = next((place for place in places if place is not view.launch.anchor), view.launch.anchor)
+        assert view.model is not None
+        yield Found(word, f"{view.model.title}: {rule.detail(question, row)}", advice(view, name))
+
+    return check
+
+
+def advice(view: View, name: str) -> str | None:
+    """Values that would be legal, where a short list of them exists."""
+    if name == "HEADS" and view.model is not None:
+        heads = [a.heads for a in view.model.attention.values()]
+        fitting = [n for n in range(1, 65) if all(h % n == 0 for h in heads)]
+        return f"use TP {', '.join(map(str, fitting[:10]))}"
+    if name == "BLOCK":
+        return "use a smaller TP with PP for the other chips, or --enable-expert-parallel where only experts are cut"
+    return None
+
+
+def redundant(view: View) -> int:
+    """Redundant experts that the flags ask for."""
+    config = view.get("--eplb-config") or {}
+    count = view.get("--num-redundant-experts") or view.get("--ep-num-redundant-experts")
+    count = count if count is not None else config.get("num_redundant_experts", 0)
+    return count if isinstance(count, int) and 0 <= count <= 10**6 else 0
+
+
+def heads_divide(view: View) -> bool:
+    """Whether heads divide by TP: where they do not, that is what is wrong."""
+    assert view.model is not None
+    assert view.plan is not None
+    return all(a.heads % view.plan["tp"] == 0 for a in view.model.attention.values())
+
+
+def balances(view: View) -> bool:
+    """Whether experts are placed by the load balancer, which wants equal shares."""
+    return bool(view.get("--enable-eplb", False)) and view.plan is not None and view.plan["ep"] > 1
+
+
+# parts of a limit, and how sure its source is for a deployment
+LIMITED = {"ep": "error", "dp": "error", "dcp": "warning", "cp": "warning", "tp": "warning", "mtp": "info",
+           "two_batch_overlap": "warning"}  # fmt: skip
+
+
+def _limits(view: View) -> Iterator[Found]:
+    row = cells(view)
+    if row is None or view.chip is None or view.model is None or view.engine == "vllm_ascend":
+        return
+    from mlaplan.engines.limits import limits
+
+    chip_class = view.chip.efficiency_class
+    if chip_class not in view.profile.runs_on:
+        other = view.profile.elsewhere.get(chip_class)
+        hint = f"; {other} does" if other else ""
+        yield Found(view.launch.anchor, f"{view.label} does not run on {view.chip.title}{hint}")
+        return
+    heads = max(a.heads for a in view.model.attention.values())
+    moe = any(f.kind == "moe" for f in view.model.ffn.values())
+    from mlaplan.engines.profile import attention_kind
+
+    kind = attention_kind(view.model)
+    block = view.plan["block_size"] if view.plan else None
+    block = block or view.profile.default_block(chip_class, kind, row["kv_dtype"])
+    strategy = SimpleNamespace(**row, block_size=block or 64, two_batch_overlap=view.plan["two_batch_overlap"])  # type: ignore[index]
+    told = set()
+    for limit in limits(view.profile, kind, chip_class, heads=heads, moe=moe):
+        if limit.part not in LIMITED or not limit.breaks(strategy):
+            continue
+        text = limit.text(strategy)
+        if text not in told:
+            told.add(text)
+            yield Found(view.part(limit.part), text, severity=LIMITED[limit.part])
+
+
+HEADS = LintRule(
+    "MLA101", "heads-per-rank", "error", "attention heads do not divide by TP",
+    "Every tensor-parallel rank computes the same number of whole heads; the engine refuses to start otherwise.",
+    "Choose a TP that divides the heads.",
+    f"{V3} --tensor-parallel-size 6\n", f"{V3} --tensor-parallel-size 8\n",
+    "vllm/config/model.py, verify_with_parallel_config", _applies("HEADS", "tp"), needs=("model",),
+)  # fmt: skip
+DCP = LintRule(
+    "MLA102", "dcp-divides-tp", "error", "decode context parallelism does not divide TP",
+    "It shares the sequence among TP ranks that would hold the same cache, and adds no chips.",
+    "Choose a divisor of TP.",
+    f"# vLLM 0.33.0\n{V3} -tp 8 -dcp 3\n", f"# vLLM 0.33.0\n{V3} -tp 8 -dcp 4\n",
+    "vllm/config/parallel.py", _applies("DCP", "dcp"), needs=("model",),
+)  # fmt: skip
+BLOCK = LintRule(
+    "MLA103", "fp8-block-per-shard", "error", "a shard is no multiple of the fp8 scale block",
+    "Block-quantised weights can only be cut at block borders: `Weight input_size_per_partition = 576 is not divisible "
+    "by weight quantization block_k = 128`.",
+    "Use a smaller TP with PP, or expert parallelism where only experts are cut.",
+    "vllm serve deepseek-ai/DeepSeek-R1 --tensor-parallel-size 32\n",
+    "vllm serve deepseek-ai/DeepSeek-R1 --tensor-parallel-size 16 --pipeline-parallel-size 2\n",
+    "vllm/model_executor/layers/quantization/utils/fp8_utils.py; vllm-project/vllm issue 12256; "
+    "sgl-project/sglang issue 3345",
+    _applies("BLOCK", "tp", only=heads_divide), needs=("model",),
+)  # fmt: skip
+EXPERTS = LintRule(
+    "MLA104", "experts-per-rank", "error", "experts do not divide by EP under the expert load balancer",
+    "EPLB supports an even distribution only; redundant experts can fill up the count. Without EPLB uneven experts are "
+    "allowed, and nothing is said.",
+    "Choose redundant experts so that the sum divides.",
+    f"# vLLM 0.33.0\n{V3} -tp 6 --enable-expert-parallel --enable-eplb\n",
+    f"# vLLM 0.33.0\n{V3} -tp 8 --enable-expert-parallel --enable-eplb\n",
+    "vllm/config/parallel.py; vllm/model_executor/layers/fused_moe/layer.py",
+    _applies("EXPERTS", "ep", only=balances), needs=("model",),
+)  # fmt: skip
+WEIGHTS = LintRule(
+    "MLA109", "weight-dtype-absent", "warning", "the chip does not multiply the weights' dtype",
+    "fp8 weights on a chip without fp8 run through weight-only kernels where the engine has them, or not at all: "
+    "`fp8e4nv not supported`.",
+    "Take a bf16 or int8 checkpoint, or a chip that has the dtype.",
+    "# mlaplan: chip=a100-sxm-80g\nvllm serve deepseek-ai/DeepSeek-R1 -tp 8 -pp 2\n",
+    "# mlaplan: chip=h200-sxm\nvllm serve deepseek-ai/DeepSeek-R1 -tp 8\n",
+    "deepseek-ai/DeepSeek-R1 issue 588", _applies("WEIGHTS", "tp", only=lambda v: v.chip is not None),
+    needs=("model", "chip"),
+)  # fmt: skip
+ENGINE = LintRule(
+    "MLA120", "engine-limit", "error", "the engine cannot express the combination",
+    "Each engine version combines only some parallel degrees, KV layouts and dtypes. How sure a limit is decides its "
+    "severity: what was read in the source as refused is an error, what was not read is info.",
+    "Use a combination that the version has.",
+    "# vLLM 0.33.0\n# mlaplan: chip=ascend-910c-die\nvllm serve deepseek-ai/DeepSeek-V3 -tp 16\n",
+    "# vLLM 0.33.0\n# mlaplan: chip=h200-sxm\nvllm serve deepseek-ai/DeepSeek-V3 -tp 8\n",
+    "the engine profiles, from each version's source", _limits, needs=("model", "chip"),
+)  # fmt: skip
+
+PLANNER = (HEADS, DCP, BLOCK, EXPERTS, WEIGHTS, ENGINE)

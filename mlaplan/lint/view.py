@@ -1,0 +1,202 @@
+"""A deployment as one version of its engine sees it: flags read, the plan in them, and what prices it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from mlaplan.engines.flags import CommandLine, FlagTable, load_flags, read_flags
+from mlaplan.engines.load import load_profile
+from mlaplan.lint.deployment import Deployment
+from mlaplan.lint.text import Word
+
+if TYPE_CHECKING:
+    from mlaplan.engines.profile import Profile
+
+MODULES = {"vllm": "mlaplan.engines.vllm", "sglang": "mlaplan.engines.sglang"}
+MOST = 10**8  # of anything countable: products with bytes stay within 64 bits
+# parts of a plan that are counts, and how the engines spell the flag
+DEGREES = ("tp", "pp", "dp", "ep", "dcp", "cp", "replicas")
+COUNTS = (*DEGREES, "block_size", "prefill_chunk", "batch", "max_model_len")
+FLAGS = {
+    "vllm": {
+        "tp": "--tensor-parallel-size", "pp": "--pipeline-parallel-size", "dp": "--data-parallel-size",
+        "ep": "--enable-expert-parallel", "dcp": "--decode-context-parallel-size",
+        "cp": "--prefill-context-parallel-size", "block_size": "--block-size", "kv_dtype": "--kv-cache-dtype",
+        "batch": "--max-num-seqs", "prefill_chunk": "--max-num-batched-tokens", "max_model_len": "--max-model-len",
+        "memory_fraction": "--gpu-memory-utilization", "mtp": "--speculative-config",
+        "two_batch_overlap": "--enable-dbo",
+        "backend": "--attention-backend",
+    },
+    "sglang": {
+        "tp": "--tp-size", "pp": "--pp-size", "dp": "--attn-dp-size", "replicas": "--dp-size", "ep": "--ep-size",
+        "dcp": "--dcp-size", "cp": "--attn-cp-size", "block_size": "--page-size", "kv_dtype": "--kv-cache-dtype",
+        "batch": "--max-running-requests", "prefill_chunk": "--chunked-prefill-size",
+        "max_model_len": "--context-length", "memory_fraction": "--mem-fraction-static",
+        "mtp": "--speculative-num-steps", "two_batch_overlap": "--enable-two-batch-overlap",
+        "backend": "--attention-backend",
+    },
+}  # fmt: skip
+JSON_OBJECTS = {
+    "--speculative-config",
+    "--eplb-config",
+    "--compilation-config",
+    "--additional-config",
+    "--hf-overrides",
+}
+
+
+class View:
+    """One deployment at one known version."""
+
+    def __init__(self, deployment: Deployment, version: str) -> None:
+        self.deployment, self.version = deployment, version
+        self.launch, self.engine = deployment.launch, deployment.engine
+        self.model, self.chip = deployment.model, deployment.chip
+
+    @property
+    def label(self) -> str:
+        """`vLLM 0.33.0`"""
+        return f"{TITLES.get(self.engine, self.engine)} {self.version}"
+
+    @cached_property
+    def table(self) -> FlagTable:
+        return load_flags(self.deployment.base, self.version)
+
+    @cached_property
+    def line(self) -> CommandLine:
+        """The flags as read, without those whose value is not known here."""
+        line = read_flags(self.table, [word.text for word in self.launch.words])
+        for given in line.given:
+            if self._unknown(given.token, given.value) and given.name in line.values:
+                del line.values[given.name]
+        for name in JSON_OBJECTS:
+            if name in line.values and not isinstance(line.values[name], dict):
+                del line.values[name]
+        return line
+
+    def _unknown(self, token: int, value: Any) -> bool:
+        words = self.launch.words
+        if words[token].unknown:
+            return True
+        follows = words[token + 1] if token + 1 < len(words) else None
+        return bool(follows and follows.unknown and value is not True and "=" not in words[token].text)
+
+    @cached_property
+    def unknown(self) -> dict[str, Word]:
+        """Flags whose value is not known here, by the table's name."""
+        return {
+            given.name: self.word_of(given.token)
+            for given in self.line.given
+            if self._unknown(given.token, given.value)
+        }
+
+    def word_of(self, token: int) -> Word:
+        return self.launch.words[token]
+
+    def get(self, spelled: str, default: Any = None) -> Any:
+        """A flag's value by any spelling."""
+        return self.line.get(spelled, default)
+
+    def has(self, spelled: str) -> bool:
+        """Whether the flag is given with a known value."""
+        return self.line.get(spelled) is not None
+
+    def place(self, *spelled: str) -> Word:
+        """The word of the first of these flags that is given (the last time it is), else the whole launch's."""
+        for one in spelled:
+            name = self.table.name(one)
+            found = [given for given in self.line.given if given.name == name]
+            if found:
+                return self.word_of(found[-1].token)
+        return self.launch.anchor
+
+    def value_word(self, spelled: str) -> Word:
+        """The word that holds the value of a flag: the flag's own where both are one word."""
+        word = self.place(spelled)
+        words = self.launch.words
+        at = next((i for i, one in enumerate(words) if one is word), None)
+        if at is None or "=" in word.text or at + 1 >= len(words):
+            return word
+        return words[at + 1]
+
+    def part(self, name: str) -> Word:
+        """The word behind a part of the plan."""
+        flag = FLAGS[self.deployment.base].get(name) if self.deployment.base in FLAGS else None
+        extra = ("--dp-size", "--enable-dp-attention") if name in ("dp", "replicas") else ()
+        return self.place(*([flag] if flag else []), *extra)
+
+    def env(self, name: str) -> str | None:
+        """The value of an environment variable, None where it is not set or not known."""
+        found = self.launch.env.get(name)
+        return None if found is None or found.unknown else found.text
+
+    @cached_property
+    def profile(self) -> Profile:
+        return load_profile(f"{self.deployment.base}@{self.version}")
+
+    @cached_property
+    def attention(self) -> str | None:
+        """The model's kind of attention: mla, mla_sparse or gqa."""
+        if self.model is None:
+            return None
+        from mlaplan.engines.profile import attention_kind
+
+        return attention_kind(self.model)
+
+    @cached_property
+    def plan(self) -> dict[str, Any] | None:
+        """The plan in the flags; None where a part of it is not known or makes no sense."""
+        if self.deployment.base not in MODULES:
+            return None
+        if self.hides(*DEGREES, "kv_dtype"):
+            return None
+        module = import_module(MODULES[self.deployment.base])
+        env = {name: word.text for name, word in self.launch.env.items() if not word.unknown}
+        try:
+            plan: dict[str, Any] = module.parse(self.profile, self.line, env, self.attention or "mla")
+        except (TypeError, ValueError, AttributeError):  # a JSON value of another shape
+            return None
+        for name in COUNTS:
+            if plan.get(name) is not None and not _is_count(plan[name], 0 if name == "max_model_len" else 1):
+                if name == "max_model_len" and plan[name] == -1:
+                    continue
+                return None
+        if self.deployment.base == "sglang" and plan["tp"] * plan["dp"] != self.get("--tp-size", 1):
+            return None  # attention DP that does not divide the ranks
+        return plan if isinstance(plan.get("mtp"), int) and 0 <= plan["mtp"] <= 64 else None
+
+    def hides(self, *parts: str) -> bool:
+        """Whether the flag behind one of these parts of the plan is given with a value that is not known here."""
+        flags = FLAGS[self.deployment.base]
+        names = {self.table.name(flags[part]) for part in parts or flags if part in flags}
+        return any(name in names for name in self.unknown)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is hidden that could hold further flags: a rule on what is absent needs this."""
+        positionals = [self.word_of(at) for at, _ in self.line.positionals]
+        return self.launch.open is None and not any(word.unknown for word in positionals)
+
+    @property
+    def world(self) -> int | None:
+        """Chips that the flags ask for."""
+        p = self.plan
+        return p["tp"] * p["pp"] * p["dp"] * p.get("replicas", 1) if p else None
+
+    @cached_property
+    def priced(self) -> Any:
+        """The deployment as the planner sees it; None where it cannot be priced."""
+        if self.model is None or self.chip is None or self.plan is None or self.hides():
+            return None
+        from mlaplan.lint.pricing import priced
+
+        return priced(self)
+
+
+TITLES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "vllm_ascend": "vLLM-Ascend"}
+
+
+def _is_count(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST

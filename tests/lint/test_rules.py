@@ -1,0 +1,58 @@
+"""Every rule: its bad example brings its finding, its good one does not, and all that a reader needs is there."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from mlaplan.errors import UnknownName
+from mlaplan.lint.rule import LintRule
+from mlaplan.lint.rules import lint_rules, rule_named, selected
+from tests.lint.conftest import Lint
+
+RULES = lint_rules()
+WITH_EXAMPLES = [rule for rule in RULES if rule.bad]
+
+
+@pytest.mark.parametrize("rule", WITH_EXAMPLES, ids=lambda rule: rule.name)
+def test_the_bad_example_brings_the_finding(rule: LintRule, lint: Lint) -> None:
+    found = {one.code: one for one in lint(rule.bad, rule.file)}
+    assert rule.code in found, [one.head() for one in found.values()]
+    assert found[rule.code].severity == rule.severity
+
+
+@pytest.mark.parametrize("rule", WITH_EXAMPLES, ids=lambda rule: rule.name)
+def test_the_good_example_does_not(rule: LintRule, lint: Lint) -> None:
+    found = [one for one in lint(rule.good, rule.file) if one.code == rule.code or one.severity == "error"]
+    assert not found, [one.head() for one in found]
+
+
+def test_codes_and_slugs_are_unique_and_well_formed() -> None:
+    for names in ([rule.code for rule in RULES], [rule.slug for rule in RULES]):
+        assert len(set(names)) == len(names)
+    for rule in RULES:
+        assert re.fullmatch(r"MLA\d{3}", rule.code)
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.slug)
+        assert rule.severity in ("error", "warning", "info")
+        for text in (rule.title, rule.why, rule.fix, rule.source):
+            assert text.strip(), rule.name
+        assert not rule.title.endswith(".")
+
+
+def test_codes_do_not_clash_with_the_planner() -> None:
+    from mlaplan.rules import all_rules
+
+    planner = {rule.code: rule.slug for rule in all_rules()}
+    for rule in RULES:
+        assert planner.get(rule.code, rule.slug) == rule.slug, "a code means one thing"
+
+
+def test_names() -> None:
+    assert rule_named("mla503").slug == "block-size-kernel"
+    assert rule_named("block-size-kernel").code == "MLA503"
+    assert selected("MLA70") == {"MLA701", "MLA702", "MLA703", "MLA704", "MLA705"}
+    with pytest.raises(UnknownName, match="unknown rule 'MLA999'"):
+        rule_named("MLA999")
+    with pytest.raises(UnknownName, match="did you mean 'eager-decode'"):
+        selected("eager-decod")
