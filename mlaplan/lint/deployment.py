@@ -41,6 +41,7 @@ class Deployment:
     chip_from: Word | None = None
     model: Model | None = None
     model_word: Word | None = None
+    heads: int | None = None  # of a model that can be read and not priced
     devices: int | None = None
     devices_from: Word | None = None
     odd: list[tuple[Word, str]] = field(default_factory=list)
@@ -111,6 +112,7 @@ def _model(out: Deployment, asked: Asked, folder: Path | None) -> None:
         file = names.model_near(served.text, folder) or names.model_file(served.text)
         if file is not None:
             out.model = names.found_model(file)
+            out.heads = None if out.model is not None else names.heads(file)
             return
     if asked.model is not None:
         out.model = names.model(asked.model)

@@ -97,3 +97,15 @@ def found_model(name: str) -> Model | None:
         return model(name)
     except (SpecError, UnknownName):
         return None
+
+
+@lru_cache(maxsize=64)
+def heads(file: str) -> int | None:
+    """Attention heads in a config.json whose architecture has no cost model."""
+    try:
+        data = source.read(file).data
+    except SpecError:
+        return None
+    inner = data.get("text_config")
+    found = (inner if isinstance(inner, dict) else data).get("num_attention_heads")
+    return found if isinstance(found, int) and 0 < found < 100_000 else None

@@ -85,6 +85,15 @@ def _backend_chip(view: View) -> Iterator[Found]:
     yield Found(word, message, f"leave the choice to the engine; {where}")
 
 
+def _no_backend(view: View) -> Iterator[Found]:
+    if not _ready(view) or backend(view) is not None:
+        return
+    assert view.chip is not None
+    if not view.profile.kernels_for(view.chip.efficiency_class, view.attention or "mla"):
+        yield Found(view.launch.anchor, f"{view.label} has no backend for {_kind(view)} on {view.chip.title}",
+                    "take a chip that has one")  # fmt: skip
+
+
 def _kv_dtype(view: View) -> Iterator[Found]:
     if not _ready(view):
         return
@@ -282,4 +291,13 @@ MLA_OFF = LintRule(
     "vllm/config/model.py, is_deepseek_mla; vllm-project/vllm pull 4650", _mla_off, engines=("vllm",), needs=("model",),
 )  # fmt: skip
 
-KERNELS = (BACKEND, KV_DTYPE, BLOCK, DCP, NVFP4, AITER, MLA_OFF)
+NO_BACKEND = LintRule(
+    "MLA508", "no-backend", "error", "the engine has no attention backend for the model on the chip",
+    "Kernels of sparse MLA exist for Hopper and later only.", "Take a chip that has one.",
+    "# vLLM 0.33.0\n# mlaplan: chip=a100-sxm-80g\nvllm serve deepseek-ai/DeepSeek-V3.2 -tp 8 -pp 4\n",
+    "# vLLM 0.33.0\n# mlaplan: chip=h200-sxm\nvllm serve deepseek-ai/DeepSeek-V3.2 -tp 8\n",
+    "vllm/platforms/cuda.py, No valid attention backend found; kvcache-ai/ktransformers issues 1661 and 1692",
+    _no_backend, needs=("model", "chip"),
+)  # fmt: skip
+
+KERNELS = (NO_BACKEND, BACKEND, KV_DTYPE, BLOCK, DCP, NVFP4, AITER, MLA_OFF)

@@ -39,9 +39,7 @@ def _applies(name: str, part: str | tuple[str, ...], *, only: Callable[[View], b
         from mlaplan.rules import legality
 
         rule = getattr(legality, name)
-        question: Any = SimpleNamespace(
-            setting=SimpleNamespace(model=view.model, chip=view.chip, redundant_experts=redundant(view))
-        )
+        question = _question(view)
         if not rule.violated(question, row):
             return
         parts = (part,) if isinstance(part, str) else part
@@ -53,15 +51,38 @@ def _applies(name: str, part: str | tuple[str, ...], *, only: Callable[[View], b
     return check
 
 
+def _heads(view: View) -> Iterator[Found]:
+    """Heads by TP, also of a model whose config.json can be read and not priced."""
+    heads, p = view.deployment.heads, view.plan
+    if view.model is None and heads is not None and p is not None and heads % p["tp"]:
+        fitting = ", ".join(str(n) for n in range(1, 65) if heads % n == 0)
+        message = f"{heads} attention heads do not divide by TP {p['tp']}"
+        yield Found(view.part("tp"), message, f"use TP {fitting}", needed=heads, available=p["tp"])
+    yield from _applies("HEADS", "tp")(view)
+
+
 def advice(view: View, name: str) -> str | None:
     """Values that would be legal, where a short list of them exists."""
     if name == "HEADS" and view.model is not None:
         heads = [a.heads for a in view.model.attention.values()]
         fitting = [n for n in range(1, 65) if all(h % n == 0 for h in heads)]
         return f"use TP {', '.join(map(str, fitting[:10]))}"
-    if name == "BLOCK":
-        return "use a smaller TP with PP for the other chips, or --enable-expert-parallel where only experts are cut"
+    row = cells(view)
+    if name == "BLOCK" and row is not None:
+        fitting = [tp for tp in (1, 2, 4, 8, 16, 32) if tp < row["tp"] and not _breaks_block(view, {**row, "tp": tp})]
+        return f"use TP {fitting[-1]} or less, with PP for the other chips" if fitting else None
     return None
+
+
+def _breaks_block(view: View, row: dict[str, Any]) -> bool:
+    from mlaplan.rules.legality import BLOCK
+
+    return bool(BLOCK.violated(_question(view), {**row, "ep": 1 if row["ep"] == 1 else row["tp"] * row["dp"]}))
+
+
+def _question(view: View) -> Any:
+    """As much of the planner's question as rules of structure read."""
+    return SimpleNamespace(setting=SimpleNamespace(model=view.model, chip=view.chip, redundant_experts=redundant(view)))
 
 
 def redundant(view: View) -> int:
@@ -109,10 +130,14 @@ def _limits(view: View) -> Iterator[Found]:
     block = view.plan["block_size"] if view.plan else None
     block = block or view.profile.default_block(chip_class, kind, row["kv_dtype"])
     strategy = SimpleNamespace(**row, block_size=block or 64, two_batch_overlap=view.plan["two_batch_overlap"])  # type: ignore[index]
-    told = set()
+    from mlaplan.lint.rules.kernels import backend
+
+    told, named = set(), backend(view)
     for limit in limits(view.profile, kind, chip_class, heads=heads, moe=moe):
         if limit.part not in LIMITED or not limit.breaks(strategy):
             continue
+        if limit.part == "dcp" and named is not None:
+            continue  # what the named backend can do is what counts
         text = limit.text(strategy)
         if text not in told:
             told.add(text)
@@ -124,7 +149,7 @@ HEADS = LintRule(
     "Every tensor-parallel rank computes the same number of whole heads; the engine refuses to start otherwise.",
     "Choose a TP that divides the heads.",
     f"{V3} --tensor-parallel-size 6\n", f"{V3} --tensor-parallel-size 8\n",
-    "vllm/config/model.py, verify_with_parallel_config", _applies("HEADS", "tp"), needs=("model",),
+    "vllm/config/model.py, verify_with_parallel_config", _heads,
 )  # fmt: skip
 DCP = LintRule(
     "MLA102", "dcp-divides-tp", "error", "decode context parallelism does not divide TP",

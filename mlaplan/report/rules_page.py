@@ -1,0 +1,69 @@
+"""The page docs/rules.md, written from the rules themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mlaplan.lint.rule import LintRule
+from mlaplan.report.rule_text import needs
+from mlaplan.report.tables import as_markdown
+
+HEAD = """# Rules of `mlaplan check`
+
+Written by `mlaplan rules --format md`; a test holds that it is current.
+
+An error stops the server or loses what was asked for; a warning costs time, memory or a surprise; info says what
+could not be sure. A finding that holds in some of the engine versions that may be deployed is info and names them.
+Findings are turned off by `--ignore CODE`, or on a line by `# mlaplan: ignore[CODE]`. What was learnt about engines was
+read in their source at the versions of `mlaplan/engines/profiles`; versions between two of them are checked against
+both.
+"""
+
+# Reports that no rule can find in a configuration, and what to make of them
+NOTES = (
+    ("sgl-project/sglang issue 11358", "sparse models with attention DP forced are slow at low concurrency",
+     "with few requests TP attention is faster; newer versions allow it"),
+    ("vllm-project/vllm issue 28228", "hybrid models: the logged number of KV tokens is several times too low",
+     "Kimi-Linear keeps 8,064 bytes a token in its 7 MLA layers of 27"),
+    ("SemiAnalysisAI/InferenceX pull 2128", "a memory fraction below the share of the weights",
+     "in SGLang the fraction holds weights too: it must be above weights / memory, with drafts more"),
+    ("NVIDIA/Model-Optimizer issue 763", "V3.2 in NVFP4 on H200 with an fp8 cache", "take a bf16 cache there"),
+    ("vllm-project/vllm issue 58080; vllm-project/vllm-ascend issue 15467",
+     "a draft model ignores a rope override, and takes about 1 GiB more",
+     "count one more KV layer and the MTP layer's weights; the capacity rules do"),
+    ("vllm-project/vllm issues 44376, 51041, 51163", "KV transfer checks use multi-head dimensions",
+     "an MLA cache is 576 wide"),
+    ("sgl-project/sglang pull 31514", "decode context parallelism with trtllm_mla was not supported at first",
+     "take flashinfer, or 0.5.23"),
+)  # fmt: skip
+
+
+def page(rules: Sequence[LintRule]) -> str:
+    """The whole page."""
+    rows = [(f"[{rule.code}](#{rule.code.lower()}-{rule.slug})", rule.severity, rule.title) for rule in rules]
+    parts = [HEAD, as_markdown(("code", "severity", "what"), rows)]
+    parts += [_section(rule) for rule in rules]
+    parts.append("## Reports that no configuration shows\n")
+    parts.append(as_markdown(("report", "what", "right answer"), NOTES))
+    return "\n".join(parts) + "\n"
+
+
+def _section(rule: LintRule) -> str:
+    lines = [
+        f"\n## {rule.code} {rule.slug}\n",
+        f"{_capital(rule.title)}. {_capital(rule.why)}\n",
+        f"**Fix.** {rule.fix}\n",
+    ]
+    for label, example in (("Bad", rule.bad), ("Good", rule.good)):
+        if example:
+            kind = "json" if rule.file.endswith(".json") else "yaml" if rule.file.endswith(".yaml") else "sh"
+            lines.append(f"{label}:\n\n```{kind}\n{example.rstrip()}\n```\n")
+    engines = f" Engines: {', '.join(rule.engines)}." if rule.engines else ""
+    lines.append(
+        f"{_capital(rule.severity)}. Versions: {rule.versions}.{engines} Needs {needs(rule)}. Source: {rule.source}.\n"
+    )
+    return "\n".join(lines)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
