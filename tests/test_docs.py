@@ -57,11 +57,22 @@ def test_every_verb_is_in_the_readme() -> None:
     assert not missing
 
 
+def engine_flags() -> set[str]:
+    """Flags of any engine at any version, and the wrong ones in the examples of rules."""
+    from mlaplan.engines.flags import load_flags
+    from mlaplan.lint.rules import lint_rules
+
+    known = {flag for name in ("vllm@0.9.2", "vllm@0.33.0", "sglang@0.5.5", "sglang@0.5.23")
+             for flag in load_flags(*name.split("@")).lifetimes}  # fmt: skip
+    known |= {f"--no-{flag[2:]}" for flag in known if flag.startswith("--")}
+    return known.union(*(re.findall(r"--[a-z][a-z-]+", rule.bad + rule.good + rule.fix) for rule in lint_rules()))
+
+
 @page
 def test_every_flag_that_a_page_names_exists(path: Path) -> None:
     known = {flag for c in commands().values() for p in c.params for flag in (*p.opts, *p.secondary_opts)}
     known |= {"--help", "--version"}
-    elsewhere = {"--dcp-size"}  # of engines
+    elsewhere = engine_flags()
     known |= set(re.findall(r'add_argument\((?:"-\w", )?"(--[a-z]+)"', text_of(REPO / "benchmarks" / "peers.py")))
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text_of(path)))
     assert named - elsewhere <= known
