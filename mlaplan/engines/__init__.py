@@ -32,7 +32,11 @@ __all__ = [
     "split_name",
 ]
 
-MODULES = {"vllm": "mlaplan.engines.vllm", "sglang": "mlaplan.engines.sglang"}
+MODULES = {
+    "vllm": "mlaplan.engines.vllm",
+    "sglang": "mlaplan.engines.sglang",
+    "trtllm": "mlaplan.engines.trtllm",
+}
 
 
 def emit(engine: str, request: EmitRequest) -> list[str]:
@@ -64,6 +68,8 @@ def parse(engine: str, argv: str | Sequence[str], *, attention: str = "mla") -> 
     line = read_flags(table, words)
     if line.complaints:
         raise MlaplanError("\n".join(c.text() for c in line.complaints))
+    if hasattr(module, "settings_in") and isinstance(argv, str):
+        line.values |= module.settings_in(argv)
     plan: dict[str, Any] = module.parse(load_profile(f"{name}@{version}"), line, env, attention)
     return {**plan, "flags": dict(line.values), "env": env}
 

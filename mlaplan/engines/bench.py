@@ -25,7 +25,7 @@ def command(profile: Profile, request: EmitRequest, isl: int, osl: int, concurre
         else:  # range ratio 1: the shortest request is as long as the longest
             words += [f"--dataset-name random-ids --random-input-len {isl} --random-output-len {osl}"]
             words += ["--random-range-ratio 1"]
-    else:  # range ratio 0: no request is longer or shorter than the mean
+    else:  # against any server of OpenAI's interface; range ratio 0: no request is longer or shorter than the mean
         words = ["vllm bench serve --port 8000 --dataset-name random --ignore-eos"]
         words += [f"--random-input-len {isl - prefix} --random-output-len {osl} --random-range-ratio 0"]
         words += [f"--random-prefix-len {prefix}"] if prefix else []

@@ -87,6 +87,8 @@ class FlagTable:
     sizes: dict[str, int]
     spellings: dict[str, Flag]
     lifetimes: dict[str, tuple[str, str]]  # name -> first and last version it exists in, of all that are known
+    prefixes: bool = True  # any unique beginning of a name is taken for it
+    settings: frozenset[str] = frozenset()  # keys of the engine's options file, where it has one
 
     def name(self, spelled: str) -> str | None:
         """The table's name of a flag by any spelling, or None where this version lacks it."""
@@ -139,6 +141,8 @@ def load_flags(engine: str, version: str) -> FlagTable:
         sizes=data["sizes"],
         spellings=spellings,
         lifetimes=lifetimes,
+        prefixes=data.get("prefixes", True),
+        settings=frozenset(key for row in data.get("settings", ()) for key in row),
     )
 
 
@@ -211,7 +215,8 @@ def _resolve(table: FlagTable, spelled: str) -> tuple[Flag | None, bool, tuple[s
     if word in table.spellings:
         flag = table.spellings[word]
         return flag, _negates(flag, word), None
-    found = sorted(s for s in table.spellings if s.startswith(word)) if word.startswith("--") and word != "--" else []
+    shortens = table.prefixes and word.startswith("--") and word != "--"
+    found = sorted(s for s in table.spellings if s.startswith(word)) if shortens else []
     if len(found) == 1:
         flag = table.spellings[found[0]]
         return flag, _negates(flag, found[0]), None

@@ -12,7 +12,7 @@ from mlaplan.engines.launch import arguments
 from mlaplan.engines.limits import limits
 from mlaplan.errors import MlaplanError
 
-ENGINES = [f"{name}@{version}" for name in ("vllm", "sglang") for version in engine_versions(name)]
+ENGINES = [f"{name}@{version}" for name in ("vllm", "sglang", "trtllm") for version in engine_versions(name)]
 CARRIED = (
     "model", "tp", "pp", "dp", "ep", "dcp", "cp", "kv_layout", "kv_dtype", "block_size", "prefill_chunk",
     "two_batch_overlap", "mtp", "batch", "max_model_len", "memory_fraction", "trust_remote_code",
@@ -27,13 +27,16 @@ def requests(draw, engine: str) -> EmitRequest:
     chip = draw(st.sampled_from([c for c in profile.runs_on if profile.kv_dtypes(c, "mla")]))
     kinds = [a for a in ("mla", "mla_sparse", "gqa") if profile.kv_dtypes(chip, a)]
     attention = draw(st.sampled_from(kinds))
-    dtype = draw(st.sampled_from(profile.kv_dtypes(chip, attention)))
+    dtype = draw(st.sampled_from([d for d in profile.kv_dtypes(chip, attention) if d != "int8"]))
     tp = draw(POWERS) if attention != "mla_sparse" or profile.parallel.sparse_tp else 1
     dp, batch = draw(POWERS), draw(st.integers(1, 700))
+    if profile.parallel.dp_whole and dp > 1:
+        tp = 1
     degrees = st.sampled_from([n for n in (1, 2, 4, 8, 16, 32, 64) if (tp * dp) % n == 0])
     all_or_none = st.sampled_from([1, tp * dp])
     ep = draw(all_or_none if profile.parallel.experts == "all_or_none" else degrees)
-    pp_layers = draw(st.sampled_from([(), (), (31, 30), (30, 31)]))
+    cuts_freely = profile.name != "trtllm"
+    pp_layers = draw(st.sampled_from([(), (), (31, 30), (30, 31)])) if cuts_freely else ()
     pp = 2 if pp_layers else draw(st.sampled_from([1, 1, 2]))
     mtp = draw(st.integers(0, 3)) if pp == 1 or profile.parallel.mtp_with_pp else 0
     sharded = (

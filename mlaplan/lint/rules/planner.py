@@ -93,11 +93,17 @@ def redundant(view: View) -> int:
     return count if isinstance(count, int) and 0 <= count <= 10**6 else 0
 
 
+def _as_published(view: View) -> bool:
+    """Whether the weights are the model's own: a path that is not known may lead to converted ones."""
+    word = view.deployment.model_word
+    return word is not None and word.unknown is None
+
+
 def heads_divide(view: View) -> bool:
     """Whether heads divide by TP: where they do not, that is what is wrong."""
     assert view.model is not None
     assert view.plan is not None
-    return all(a.heads % view.plan["tp"] == 0 for a in view.model.attention.values())
+    return _as_published(view) and all(a.heads % view.plan["tp"] == 0 for a in view.model.attention.values())
 
 
 def balances(view: View) -> bool:
@@ -186,7 +192,7 @@ WEIGHTS = LintRule(
     "Take a bf16 or int8 checkpoint, or a chip that has the dtype.",
     "# mlaplan: chip=a100-sxm-80g\nvllm serve deepseek-ai/DeepSeek-R1 -tp 8 -pp 2\n",
     "# mlaplan: chip=h200-sxm\nvllm serve deepseek-ai/DeepSeek-R1 -tp 8\n",
-    "deepseek-ai/DeepSeek-R1 issue 588", _applies("WEIGHTS", "tp", only=lambda v: v.chip is not None),
+    "deepseek-ai/DeepSeek-R1 issue 588", _applies("WEIGHTS", "tp", only=_as_published),
     needs=("model", "chip"),
 )  # fmt: skip
 ENGINE = LintRule(
