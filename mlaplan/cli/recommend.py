@@ -44,7 +44,9 @@ def recommend(
     emit: Annotated[
         str | None,
         typer.Option(
-            "--emit", metavar="ENGINE[@VERSION]", help="Print the launch command of the best plan: vllm, sglang, trtllm."
+            "--emit",
+            metavar="ENGINE[@VERSION]",
+            help="Print the launch command of the best plan: vllm, sglang, trtllm.",
         ),
     ] = None,
     save_plan: Annotated[

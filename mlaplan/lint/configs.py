@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlaplan.lint.documents import ENGINE_KEYS
-from mlaplan.lint.launch import Launch
+from mlaplan.lint.launch import Launch, Setting
 from mlaplan.lint.text import Source, Word
 from mlaplan.lint.tree import Node, word
 
@@ -34,11 +34,11 @@ def read_config(root: Node, source: Source, engine: str | None) -> Launch | None
         return None
     anchor = word(root.pairs[0][0], source)
     if found == "trtllm":
-        return Launch(found, anchor, [], settings=list(_paths(root, source, ())))
-    return Launch(found, anchor, list(_flags(root, source)))
+        return Launch(found, anchor, [], settings=read_settings(root, source))
+    return Launch(found, anchor, list(flags_of(root, source)))
 
 
-def _flags(root: Node, source: Source) -> list[Word]:
+def flags_of(root: Node, source: Source) -> list[Word]:
     """`key: value` as `--key value`; true is the flag alone, and false leaves it out."""
     out: list[Word] = []
     for key, value in root.pairs:
@@ -57,18 +57,14 @@ def _flags(root: Node, source: Source) -> list[Word]:
     return out
 
 
-def _paths(node: Node, source: Source, path: tuple[str, ...]) -> list[Word]:
-    """Every scalar below as `a.b=value`, placed at its key."""
-    out: list[Word] = []
-    for key, value in node.pairs:
-        here = (*path, key.text)
-        name = word(key, source)
+def read_settings(root: Node, source: Source, path: str = "") -> dict[str, Setting]:
+    """Every value of an options file by its dotted key; sections stand for themselves too."""
+    out: dict[str, Setting] = {}
+    for key, value in root.pairs:
+        here = f"{path}{key.text}"
+        out[here] = Setting(None if value.kind == "map" else plain(value), word(key, source))
         if value.kind == "map":
-            out.append(Word(".".join(here), name.file, name.line, name.col, name.width))
-            out += _paths(value, source, here)
-        else:
-            text = value.text if value.kind == "scalar" else as_json(value)
-            out.append(Word(f"{'.'.join(here)}={text}", name.file, name.line, name.col, name.width))
+            out |= read_settings(value, source, f"{here}.")
     return out
 
 

@@ -67,9 +67,50 @@ def _shell(source: Source) -> Content:
     script = read_shell(source.mapped(), source.name)
     out.unread = script.unread
     take(out, script.commands)
+    for launch in out.launches:
+        _with_file(launch, script.files, source)
     if not out.launches and not out.unread:
         out.kind = "unknown"
     return out
+
+
+CONFIG_FLAGS = ("--extra_llm_api_options", "--config")
+
+
+def _with_file(launch: Launch, files: dict[str, tuple[int, str]], source: Source) -> None:
+    """Adds what the config file of a launch says, if the script itself writes it; else something stays open."""
+    named = _config_file(launch)
+    if named is None:
+        return
+    if named.text not in files or "$" in files[named.text][1]:
+        launch.open = launch.open or named.text
+        return
+    from mlaplan.lint import configs
+    from mlaplan.lint.tree import TreeError, read_tree
+
+    first, text = files[named.text]
+    inner = Source(source.name, "\n" * (first - 1) + text, [])  # so that its lines are those of the script
+    try:
+        roots = read_tree(inner)
+    except TreeError:
+        launch.open = launch.open or named.text
+        return
+    if len(roots) == 1 and roots[0].kind == "map":
+        if launch.engine == "trtllm":
+            launch.settings = configs.read_settings(roots[0], inner)
+        else:
+            launch.words = [*configs.flags_of(roots[0], inner), *launch.words]
+
+
+def _config_file(launch: Launch) -> Word | None:
+    words = launch.words
+    for i, word in enumerate(words):
+        name, equals, value = word.text.partition("=")
+        if name in CONFIG_FLAGS:
+            if equals:
+                return Word(value, word.file, word.line, word.col, word.width, word.unknown)
+            return words[i + 1] if i + 1 < len(words) else None
+    return None
 
 
 class Gathered(Protocol):

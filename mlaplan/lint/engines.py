@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlaplan.lint.launch import Launch
 from mlaplan.lint.text import Word
 
-KNOWN = ("vllm", "sglang", "vllm_ascend")
+KNOWN = ("vllm", "sglang", "trtllm", "vllm_ascend")
 MODEL_FLAGS = ("--model", "--model-path")
 
 
@@ -17,6 +17,9 @@ def known(engine: str) -> bool:
 def model_word(launch: Launch) -> Word | None:
     """The word that names the model: the flag's value, or the first word that is no flag."""
     words = launch.words
+    if "model" in launch.settings and isinstance(launch.settings["model"].value, str):
+        key = launch.settings["model"].word
+        return Word(launch.settings["model"].value, key.file, key.line, key.col, key.width)
     for i, word in enumerate(words):
         name, equals, value = word.text.partition("=")
         if name.replace("_", "-") in MODEL_FLAGS:

@@ -112,9 +112,9 @@ def _not_checked(view: View) -> Iterator[Finding]:
             yield finding(NOT_CHECKED.code, NOT_CHECKED.slug, NOT_CHECKED.severity,
                           Found(word, f"{what}the value of {_short(word.unknown)} is not known here"))  # fmt: skip
     config = view.get("--config")
-    if isinstance(config, str) and view.launch.open is None:
+    if isinstance(config, str) and view.launch.open == config:
         yield finding(NOT_CHECKED.code, NOT_CHECKED.slug, NOT_CHECKED.severity, Found(
-            view.place("--config"), f"the flags in {config} are not checked here", "check that file too"))  # fmt: skip
+            view.place("--config"), f"what {config} says is not checked here", "check that file too"))  # fmt: skip
 
 
 def _flag_before(view: View, word: object) -> str | None:

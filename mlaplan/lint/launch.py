@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
+from typing import Any
 
 from mlaplan.lint.text import Word
 
@@ -27,6 +28,14 @@ RUNNERS = {"docker", "podman", "nerdctl"}
 _TAKES_VALUE = re.compile(r"-[evpuwhl]|--[a-z-]+")
 
 
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value in an options file, and the word of its key."""
+
+    value: Any
+    word: Word
+
+
 @dataclass(slots=True)
 class Launch:
     """One launch: the engine, the words after its program, the environment, and the place that stands for it all.
@@ -45,7 +54,7 @@ class Launch:
     labels: list[Word] = field(default_factory=list)
     hints: dict[str, Word] = field(default_factory=dict)
     open: str | None = None
-    settings: list[Word] = field(default_factory=list)  # keys of a config file, where it is one
+    settings: dict[str, Setting] = field(default_factory=dict)  # of an options file, by dotted key
 
 
 def find_launch(words: Sequence[Word], env: dict[str, Word], image: Word | None = None) -> Launch | None:

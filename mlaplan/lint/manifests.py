@@ -110,9 +110,9 @@ def _launches(
         take(inner, read.commands, image)
         out.unread += inner.unread
         out.stray += inner.stray
-        for launch in inner.launches:
-            launch.env = {**env, **launch.env}
-            yield launch
+        for one in inner.launches:
+            one.env = {**env, **one.env}
+            yield one
         return
     words = [fill(node, env, source) for node in nodes]
     launch = find_launch(words, env, image)

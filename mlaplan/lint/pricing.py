@@ -111,6 +111,8 @@ def _own_weights(view: View) -> bool:
         return True
     assert view.model is not None
     own = quantised(view.model)
+    if asked == "ascend":  # a checkpoint that was converted for the chip
+        return view.engine == "vllm_ascend"
     return asked == own or (own in ("int4", "fp4") and "fp8" not in str(asked))
 
 

@@ -67,6 +67,7 @@ class Script:
 
     commands: list[Command] = field(default_factory=list)
     unread: list[tuple[Word, str]] = field(default_factory=list)
+    files: dict[str, tuple[int, str]] = field(default_factory=dict)  # what here-documents write: first line, text
 
 
 def read_shell(mapped: Mapped, file: str, env: dict[str, Word] | None = None) -> Script:
@@ -131,6 +132,7 @@ class _Reader:
     def _tokens(self) -> Iterator[Token]:
         text, at, count = self.mapped.text, 0, 0
         ends: list[str] = []
+        target: str | None = None
         while at < len(text):
             count += 1
             if count > MOST_TOKENS:
@@ -146,16 +148,21 @@ class _Reader:
                 at = len(text) if end < 0 else end
             elif c == "\n" and ends:
                 yield Token(at, at + 1, "\n", operator=True)
-                at = self._skip_here(at + 1, ends)
+                at = self._skip_here(at + 1, ends, target)
+                target = None
             elif match := _PLACEHOLDER.match(text, at):
                 yield Token(at, match.end(), match[0], (Part(match[0], False, why=match[0]),))
                 at = match.end()
             elif match := _REDIRECT.match(text, at):
                 token = self._word(self._blank(match.end()))
-                if match[0].lstrip("0123456789") in ("<<", "<<-"):
-                    ends.append("".join(part.text for part in token.parts))
+                written = "".join(part.text for part in token.parts)
+                if match[0] in ("<<", "<<-"):
+                    ends.append(written)
+                elif match[0] in (">", ">|"):
+                    target = written
                 at = max(token.end, match.end())
             elif match := _OPERATOR.match(text, at):
+                target = None if not ends else target
                 yield Token(at, match.end(), match[0], operator=True)
                 at = match.end()
             else:
@@ -169,10 +176,11 @@ class _Reader:
             at += 1
         return at
 
-    def _skip_here(self, at: int, ends: list[str]) -> int:
-        """Past the here-documents that begin at `at`."""
+    def _skip_here(self, at: int, ends: list[str], target: str | None) -> int:
+        """Past the here-documents that begin at `at`; the last of them is what is written to `target`."""
         text = self.mapped.text
         for word in ends:
+            start, stop = at, at
             while at < len(text):
                 stop = text.find("\n", at)
                 stop = len(text) if stop < 0 else stop
@@ -182,6 +190,9 @@ class _Reader:
                 at = stop + 1
                 if line.strip() == word:
                     break
+            if target is not None:
+                body = text[start : max(stop - len(word), start)]
+                self.script.files[target] = self.mapped.at(start)[0], body.rstrip(" \t")
         ends.clear()
         return min(at, len(text))
 

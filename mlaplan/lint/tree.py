@@ -104,7 +104,7 @@ def _documents(source: Source) -> Iterator[Node]:
         line, col = mark.line + 1, mark.column + 1
         if isinstance(event, yaml.ScalarEvent):
             count += 1
-            node = Node("scalar", line, col, mark.index, end.index, event.value, event.style)
+            node = Node("scalar", line, col, mark.index, end.index, event.value, event.style or None)
             if event.anchor is not None:
                 anchors[event.anchor] = node
             add(node)

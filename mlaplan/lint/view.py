@@ -14,7 +14,9 @@ from mlaplan.lint.text import Word
 if TYPE_CHECKING:
     from mlaplan.engines.profile import Profile
 
-MODULES = {"vllm": "mlaplan.engines.vllm", "sglang": "mlaplan.engines.sglang"}
+MODULES = {
+    "vllm": "mlaplan.engines.vllm", "sglang": "mlaplan.engines.sglang", "trtllm": "mlaplan.engines.trtllm",
+}  # fmt: skip
 MOST = 10**8  # of anything countable: products with bytes stay within 64 bits
 # parts of a plan that are counts, and how the engines spell the flag
 DEGREES = ("tp", "pp", "dp", "ep", "dcp", "cp", "replicas")
@@ -36,6 +38,21 @@ FLAGS = {
         "max_model_len": "--context-length", "memory_fraction": "--mem-fraction-static",
         "mtp": "--speculative-num-steps", "two_batch_overlap": "--enable-two-batch-overlap",
         "backend": "--attention-backend",
+    },
+    "trtllm": {
+        "tp": "--tp_size", "pp": "--pp_size", "ep": "--ep_size", "batch": "--max_batch_size",
+        "prefill_chunk": "--max_num_tokens", "max_model_len": "--max_seq_len",
+        "memory_fraction": "--kv_cache_free_gpu_memory_fraction",
+    },
+}  # fmt: skip
+# the same in an options file, which counts more
+OPTIONS = {
+    "trtllm": {
+        "tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "ep": "moe_expert_parallel_size",
+        "dp": "enable_attention_dp", "batch": "max_batch_size", "prefill_chunk": "max_num_tokens",
+        "max_model_len": "max_seq_len", "block_size": "kv_cache_config.tokens_per_block",
+        "kv_dtype": "kv_cache_config.dtype", "memory_fraction": "kv_cache_config.free_gpu_memory_fraction",
+        "mtp": "speculative_config.num_nextn_predict_layers",
     },
 }  # fmt: skip
 JSON_OBJECTS = {
@@ -71,6 +88,8 @@ class View:
         for given in line.given:
             if self._unknown(given.token, given.value) and given.name in line.values:
                 del line.values[given.name]
+        line.values |= {name: setting.value for name, setting in self.launch.settings.items()
+                        if setting.value is not None and not _template(setting.value)}  # fmt: skip
         for name in JSON_OBJECTS:
             if name in line.values and not isinstance(line.values[name], dict):
                 del line.values[name]
@@ -96,16 +115,20 @@ class View:
         return self.launch.words[token]
 
     def get(self, spelled: str, default: Any = None) -> Any:
-        """A flag's value by any spelling."""
+        """A flag's value by any spelling, or an option's by its dotted key."""
+        if not spelled.startswith("-"):
+            return self.line.values.get(spelled, default)
         return self.line.get(spelled, default)
 
     def has(self, spelled: str) -> bool:
-        """Whether the flag is given with a known value."""
-        return self.line.get(spelled) is not None
+        """Whether the flag or option is given with a known value."""
+        return self.get(spelled) is not None
 
     def place(self, *spelled: str) -> Word:
         """The word of the first of these flags that is given (the last time it is), else the whole launch's."""
         for one in spelled:
+            if one in self.launch.settings:
+                return self.launch.settings[one].word
             name = self.table.name(one)
             found = [given for given in self.line.given if given.name == name]
             if found:
@@ -123,9 +146,11 @@ class View:
 
     def part(self, name: str) -> Word:
         """The word behind a part of the plan."""
-        flag = FLAGS[self.deployment.base].get(name) if self.deployment.base in FLAGS else None
+        base = self.deployment.base
+        flag = FLAGS[base].get(name) if base in FLAGS else None
+        option = OPTIONS.get(base, {}).get(name)
         extra = ("--dp-size", "--enable-dp-attention") if name in ("dp", "replicas") else ()
-        return self.place(*([flag] if flag else []), *extra)
+        return self.place(*([option] if option else []), *([flag] if flag else []), *extra)
 
     def env(self, name: str) -> str | None:
         """The value of an environment variable, None where it is not set or not known."""
@@ -171,7 +196,9 @@ class View:
         """Whether the flag behind one of these parts of the plan is given with a value that is not known here."""
         flags = FLAGS[self.deployment.base]
         names = {self.table.name(flags[part]) for part in parts or flags if part in flags}
-        return any(name in names for name in self.unknown)
+        options = {OPTIONS.get(self.deployment.base, {}).get(part) for part in parts or flags}
+        hidden = any(_template(s.value) for name, s in self.launch.settings.items() if name in options)
+        return hidden or any(name in names for name in self.unknown)
 
     @property
     def complete(self) -> bool:
@@ -196,6 +223,11 @@ class View:
 
 
 TITLES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "vllm_ascend": "vLLM-Ascend"}
+
+
+def _template(value: Any) -> bool:
+    """Whether an option's value is filled in later."""
+    return isinstance(value, str) and ("$" in value or "{{" in value)
 
 
 def _is_count(value: Any, least: int) -> bool:

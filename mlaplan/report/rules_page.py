@@ -21,6 +21,8 @@ both.
 
 # Reports that no rule can find in a configuration, and what to make of them
 NOTES = (
+    ("vllm-project/vllm-ascend issue 1127", "DeepSeek-R1 in W8A8 on 16 devices of 64 GB runs out of memory",
+     "weights take 39 GiB of each: leave room with a lower memory fraction and fewer batched tokens"),
     ("sgl-project/sglang issue 11358", "sparse models with attention DP forced are slow at low concurrency",
      "with few requests TP attention is faster; newer versions allow it"),
     ("vllm-project/vllm issue 28228", "hybrid models: the logged number of KV tokens is several times too low",

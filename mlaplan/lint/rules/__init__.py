@@ -11,6 +11,7 @@ from mlaplan.lint.rule import LintRule
 @lru_cache(maxsize=1)
 def lint_rules() -> tuple[LintRule, ...]:
     """Every rule that `check` may report."""
+    from mlaplan.lint.rules.ascend import ASCEND
     from mlaplan.lint.rules.capacity import CAPACITY
     from mlaplan.lint.rules.consistency import CONSISTENCY
     from mlaplan.lint.rules.devices import DEVICES
@@ -21,8 +22,10 @@ def lint_rules() -> tuple[LintRule, ...]:
     from mlaplan.lint.rules.planner import PLANNER
     from mlaplan.lint.rules.reading import READING
     from mlaplan.lint.rules.scheduler import SCHEDULER
+    from mlaplan.lint.rules.trtllm import TRTLLM
 
-    groups = (READING, PLANNER, CAPACITY, FLAGS, KERNELS, EXPERTS, SCHEDULER, DEVICES, PERFORMANCE, CONSISTENCY)
+    groups = (READING, PLANNER, CAPACITY, FLAGS, KERNELS, EXPERTS, SCHEDULER, DEVICES, PERFORMANCE, CONSISTENCY,
+              TRTLLM, ASCEND)  # fmt: skip
     return tuple(sorted((rule for group in groups for rule in group), key=lambda rule: rule.code))
 
 

@@ -24,6 +24,9 @@ ALSO = {
 }
 
 
+DTYPE_FLAGS = ("kv_cache_config.dtype", "--kv-cache-dtype", "--dtype", "--attention-backend")
+
+
 def backend(view: View) -> tuple[str, Word] | None:
     """The backend that is asked for by flag or, where it is read, by environment, and where."""
     for flag in ("--attention-backend", "--decode-attention-backend"):
@@ -110,19 +113,20 @@ def _kv_dtype(view: View) -> Iterator[Found]:
     who = kernels[0].name if backend(view) else "a backend"
     words = f"{who} of {view.label}" if backend(view) else f"{view.label}"
     message = f"{words} reads no {dtype} cache for {_kind(view)} on {view.chip.title}; it reads {', '.join(read)}"
-    yield Found(view.place("--kv-cache-dtype", "--dtype", "--attention-backend"), message, _dtype_help(view, dtype))
+    yield Found(view.place(*DTYPE_FLAGS), message, _dtype_help(view, dtype))
 
 
 def _dtype_help(view: View, dtype: str) -> str | None:
     from mlaplan.engines.load import engine_versions, load_profile
 
     assert view.chip is not None
+    name = "kv_cache_config.dtype" if view.engine == "trtllm" else "--kv-cache-dtype"
     later = [v for v in engine_versions(view.deployment.base) if at_least(v, view.version) and v != view.version]
     for version in later:
         profile = load_profile(f"{view.deployment.base}@{version}")
         if dtype in profile.kv_dtypes(view.chip.efficiency_class, view.attention or "mla"):
-            return f"leave --kv-cache-dtype at auto, or use {profile.label}"
-    return "leave --kv-cache-dtype at auto"
+            return f"leave {name} at auto, or use {profile.label}"
+    return f"leave {name} at auto"
 
 
 def _kind(view: View) -> str:

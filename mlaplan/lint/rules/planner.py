@@ -96,7 +96,7 @@ def redundant(view: View) -> int:
 def _as_published(view: View) -> bool:
     """Whether the weights are the model's own: a path that is not known may lead to converted ones."""
     word = view.deployment.model_word
-    return word is not None and word.unknown is None
+    return word is not None and word.unknown is None and view.get("--quantization") is None
 
 
 def heads_divide(view: View) -> bool:
