@@ -53,8 +53,19 @@ def check(
         list[str] | None, typer.Option("--select", metavar="CODES", help="Only these rules: MLA503, slugs, MLA4.")
     ] = None,
     ignore: Annotated[list[str] | None, typer.Option("--ignore", metavar="CODES", help="All but these rules.")] = None,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="Pass over files with nothing to check, as a commit hook needs it.")
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings too.")] = False,
     exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit with 0 whatever is found.")] = False,
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", metavar="FILE", help="Leave out the findings that this file holds.")
+    ] = None,
+    write_baseline: Annotated[
+        str | None, typer.Option("--write-baseline", metavar="FILE", help="Write all findings there, as accepted.")
+    ] = None,
+    fix: Annotated[bool, typer.Option("--fix", help="Show the safe edits as a diff.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="With --fix: make them.")] = False,
     file: Annotated[
         str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the findings there.")
     ] = None,
@@ -68,16 +79,27 @@ def check(
     from mlaplan.lint.run import Checker
 
     writing.check(file)
+    writing.check(write_baseline)
+    if write and not fix:
+        raise MlaplanError("--write goes with --fix")
     after: list[str] | None = ctx.meta.get(AFTER)
     if not files and after is None:
         raise MlaplanError("nothing to check: expected files, folders, - for stdin, or -- and a launch command")
-    checker = Checker(_asked(chip, devices, model, engine_version))
+    checker = Checker(_asked(chip, devices, model, engine_version), lenient=changed)
     checker.paths(files or [])
     if after is not None:
         checker.command(after)
     report = checker.finish(_codes(select), _codes(ignore))
     report.strict = strict
-    written = _written(report, output)
+    if write_baseline is not None:
+        _accept(report, write_baseline)
+    elif baseline is not None:
+        from mlaplan.lint.baseline import without
+
+        before = len(report.findings)
+        report.findings = without(report.findings, report.sources, baseline)
+        report.baselined = before - len(report.findings)
+    written = _fixed(report, write=write) if fix else _written(report, output)
     if written or file is not None:
         writing.write(written, file)
     for problem in report.unreadable:
@@ -100,6 +122,33 @@ def _asked(chip: str | None, devices: int | None, model: str | None, engine_vers
     if engine_version is not None and not known_version(version):
         raise MlaplanError(f"--engine-version {engine_version}: no version; expected 0.33.0 or vllm@0.33.0")
     return Asked(chip, devices, model, engine or None, version or None)
+
+
+def _accept(report: Any, file: str) -> None:
+    """All findings into a baseline file."""
+    from mlaplan.cli.output import write
+    from mlaplan.lint.baseline import document
+    from mlaplan.report.tables import as_json
+
+    write(as_json(document(report.findings, report.sources)), file)
+    report.baselined, report.findings = len(report.findings), []
+
+
+def _fixed(report: Any, *, write: bool) -> str:
+    """The safe edits as a diff; or made in the files, which takes their findings out of the report."""
+    from mlaplan.cli.output import write_file
+    from mlaplan.lint.fix import as_it_was_written, fixes
+
+    shown = []
+    for fixed in fixes(report.findings, report.sources):
+        text = as_it_was_written(fixed) if write and not fixed.file.startswith("<") else None
+        if text is None:
+            shown.append(fixed.diff().rstrip("\n"))
+            continue
+        write_file(fixed.file, text)
+        report.findings = [one for one in report.findings if one.file != fixed.file or one.edit is None]
+        print(f"{fixed.file}: {fixed.edits} edited", file=sys.stderr)
+    return "\n".join(shown)
 
 
 def _codes(given: list[str] | None) -> list[str]:

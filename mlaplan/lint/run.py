@@ -76,8 +76,8 @@ def counted(count: int, noun: str) -> str:
 class Checker:
     """Reads inputs one after the other and gathers what is found in a report."""
 
-    def __init__(self, asked: Asked) -> None:
-        self.asked = asked
+    def __init__(self, asked: Asked, *, lenient: bool = False) -> None:
+        self.asked, self.lenient = asked, lenient  # lenient: named files need hold nothing to check
         self.report = Report()
         self.ignores: list[Ignore] = []
         self.missing: dict[str, tuple[int, Word]] = {}
@@ -92,7 +92,7 @@ class Checker:
                 continue
             listed = files_of(path)
             for file in listed.files:
-                self.file(file, listed.root, explicit=listed.root is None)
+                self.file(file, listed.root, explicit=listed.root is None and not self.lenient)
 
     def file(self, path: str, root: Path | None, *, explicit: bool) -> None:
         """One file. In a folder, one that holds nothing to check is passed over."""
@@ -229,7 +229,7 @@ class Checker:
         if select or ignore:
             report.findings = _chosen(report.findings, select, ignore)
         report.findings.sort(key=lambda one: one.order)
-        if not report.files and not report.unreadable and not report.problems:
+        if not (report.files or report.unreadable or report.problems or self.lenient):
             raise MlaplanError("nothing to check was found; expected launch scripts, manifests, or specs")
         return report
 

@@ -166,14 +166,6 @@ def test_sarif_of_every_example() -> None:
             valid_sarif(annotations.sarif(report_of(rule.bad, rule.file)))
 
 
-def test_sarif_against_its_schema_where_it_is_at_hand() -> None:
-    jsonschema = pytest.importorskip("jsonschema")
-    schema = Path(__file__).parent / "sarif-2.1.0.json"
-    if not schema.is_file():
-        pytest.skip("the schema is not kept here")
-    jsonschema.validate(annotations.sarif(report_of(BAD)), json.loads(schema.read_text()))
-
-
 def test_rules(run: Run) -> None:
     assert run("rules").out.splitlines()[0].startswith("MLA001 error")
     sheet = run("rules", "block-size-kernel").out

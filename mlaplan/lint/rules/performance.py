@@ -49,9 +49,8 @@ def _eager(view: View) -> Iterator[Found]:
     if not view.get(flag, False) or not _decodes(view):
         return
     word = view.place(flag)
-    edit = ""
     if not _priceable(view):
-        yield Found(word, f"{flag} launches every kernel of a decode step from the host", f"remove {flag}", edit=edit)
+        yield Found(word, f"{flag} launches every kernel of a decode step from the host", f"remove {flag}")
         return
     s, host = view.priced.strategy, view.profile.host
     batch = max(SEQUENCES // s.dp, 1)
@@ -65,7 +64,7 @@ def _eager(view: View) -> Iterator[Found]:
         message = (f"{flag} makes a decode step of {batch} sequences a rank about {1e3 * eager:.0f} ms "
                    f"({1e3 * max(low, step):.0f} to {1e3 * max(high, step):.0f}) instead of {1e3 * step:.0f} ms: "
                    f"{1e3 * (eager - step):.0f} ms a token")  # fmt: skip
-    yield Found(word, message, f"remove {flag}", needed=eager, available=step, unit="s", edit=edit)
+    yield Found(word, message, f"remove {flag}", needed=eager, available=step, unit="s")
 
 
 def _across_nodes(view: View) -> Iterator[Found]:
