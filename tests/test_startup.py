@@ -47,6 +47,20 @@ def test_a_verb_imports_no_more_than_it_needs(arguments: list[str], needed: set[
     assert imported(arguments, tmp_path) & HEAVY <= needed
 
 
+@pytest.mark.parametrize(
+    ("options", "needed"),
+    [
+        ("", {"yaml"}),
+        ("--model deepseek-v3", {"yaml", "pydantic", "numpy"}),  # the planner's rules on degrees
+    ],
+)
+def test_checking_a_script_takes_numpy_only_for_rules_that_compute(
+    options: str, needed: set[str], tmp_path: Path
+) -> None:
+    (tmp_path / "serve.sh").write_text("# vLLM 0.33.0\nvllm serve some/model --tensor-parallel-size 8\n")
+    assert imported(["check", "serve.sh", *options.split()], tmp_path) & HEAVY <= needed
+
+
 def test_pricing_takes_numpy_and_no_table_or_plot_library(tmp_path: Path) -> None:
     words = "explain deepseek-v3 h200-sxm --tp 8 --batch 8 --context 4096 --format json"
     found = imported(words.split(), tmp_path)

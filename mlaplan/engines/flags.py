@@ -106,12 +106,23 @@ class FlagTable:
         raise MlaplanError(f"{self.engine} {self.version} has no flag {name}" + (f"; {hint}" if hint else ""))
 
 
+@lru_cache(maxsize=8)
+def _data(engine: str) -> dict[str, Any]:
+    from mlaplan.specs.source import read
+
+    found: dict[str, Any] = read(FOLDER / f"{engine}.yaml").data
+    return found
+
+
+def flag_versions(engine: str) -> tuple[str, ...]:
+    """Versions whose flags are known, oldest first."""
+    return tuple(_data(engine)["versions"])
+
+
 @lru_cache(maxsize=16)
 def load_flags(engine: str, version: str) -> FlagTable:
     """The table of an engine at a version."""
-    from mlaplan.specs.source import read
-
-    data = read(FOLDER / f"{engine}.yaml").data
+    data = _data(engine)
     order = {known: i for i, known in enumerate(data["versions"])}
     rows = [(row["flag"], row) for row in data["flags"]]
     rows += [(name, group) for group in data["others"] for name in group["names"]]

@@ -67,7 +67,7 @@ def model_file(served: str) -> str | None:
             text = source.read_bytes(file).decode("utf-8", "replace").lower()
         except SpecError:
             continue
-        if last not in text:  # most files need no more than this
+        if f"/{last}" not in text:  # most files need no more than this
             continue
         try:
             names = source.read(file).data.get("served_names") or []

@@ -132,10 +132,14 @@ _STEPS: dict[Any, tuple[float, float]] = {}
 
 
 def _memory(p: Priced, strategy: Strategy) -> Memory:
-    key = (id(p.question.setting), p.question.budget, strategy)
+    """Known again by all that it depends on: of the longest length, the rows of the workspace."""
+    e, budget = p.question.setting.engine, p.question.budget
+    rows = e.workspace.rows(budget.max_context, strategy.batch, strategy.block_size) if e.workspace is not None else 0
+    key = (id(p.question.setting), budget.memory_fraction, rows, strategy)
     if key not in _MEMORIES:
         _MEMORIES[key] = _compute_memory(p, strategy)
-    return _MEMORIES[key]
+    block = strategy.block_size * strategy.dcp
+    return replace(_MEMORIES[key], sequence_tokens=-(-p.max_len // block) * block)
 
 
 def _compute_memory(p: Priced, strategy: Strategy) -> Memory:

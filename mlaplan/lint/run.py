@@ -86,7 +86,7 @@ class Checker:
         """Files, folders, or - for stdin."""
         for path in dict.fromkeys(paths):
             if path == "-":
-                self.text(
+                self.raw(
                     sys.stdin.buffer.read(MAX_BYTES + 1) if hasattr(sys.stdin, "buffer") else sys.stdin.read(), STDIN
                 )
                 continue
@@ -110,8 +110,8 @@ class Checker:
         folder = root if root is not None else Path(path).parent
         self._source(raw, path, folder, explicit=explicit)
 
-    def text(self, raw: bytes | str, name: str) -> None:
-        """A text from stdin."""
+    def raw(self, raw: bytes | str, name: str) -> None:
+        """A text that is no file, under this name."""
         self._source(raw, name, None, explicit=True)
 
     def command(self, words: Sequence[str]) -> None:

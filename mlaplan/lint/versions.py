@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from mlaplan.engines.load import engine_versions
+from mlaplan.engines.flags import flag_versions
 
 VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 # the engine whose versions, flags and profile are read for an engine that shares them
@@ -26,7 +26,7 @@ class Candidates:
 
 def candidates(engine: str, version: str | None) -> Candidates:
     """The versions that stand for `version`, oldest first."""
-    known = engine_versions(BASE.get(engine, engine))
+    known = flag_versions(BASE.get(engine, engine))
     wanted = _key(version) if version else None
     if wanted is None:
         return Candidates(known, "all")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from importlib import import_module
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from mlaplan.engines.flags import CommandLine, FlagTable, load_flags, read_flags
@@ -180,7 +181,9 @@ class View:
         module = import_module(MODULES[self.deployment.base])
         env = {name: word.text for name, word in self.launch.env.items() if not word.unknown}
         try:
-            plan: dict[str, Any] = module.parse(self.profile, self.line, env, self.attention or "mla")
+            # the version is all that is read of the profile, which takes long to build
+            about = SimpleNamespace(version=self.version)
+            plan: dict[str, Any] = module.parse(about, self.line, env, self.attention or "mla")
         except (TypeError, ValueError, AttributeError):  # a JSON value of another shape
             return None
         for name in COUNTS:
@@ -194,6 +197,8 @@ class View:
 
     def hides(self, *parts: str) -> bool:
         """Whether the flag behind one of these parts of the plan is given with a value that is not known here."""
+        if not self.unknown and not self.launch.settings:
+            return False
         flags = FLAGS[self.deployment.base]
         names = {self.table.name(flags[part]) for part in parts or flags if part in flags}
         options = {OPTIONS.get(self.deployment.base, {}).get(part) for part in parts or flags}

@@ -19,7 +19,7 @@ Lint = Callable[..., list[Finding]]
 def report_of(text: str | bytes, name: str = "serve.sh", **asked: object) -> Report:
     """The report of one text under this name."""
     checker = Checker(Asked(**asked))  # type: ignore[arg-type]
-    checker._source(text.encode() if isinstance(text, str) else text, name, None, explicit=True)
+    checker.raw(text.encode() if isinstance(text, str) else text, name)
     return checker.finish([], [])
 
 

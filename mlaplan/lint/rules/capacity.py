@@ -52,9 +52,10 @@ def _smaller(view: View) -> str:
     for pp in (2, 4, 8):
         if p.strategy.pp * pp > view.model.layer_count:  # type: ignore[union-attr]
             break
-        if p.memory(pp=p.strategy.pp * pp).kv_tokens > 0:
+        if p.memory(pp=p.strategy.pp * pp, batch=1).kv_tokens > 0:
             chips = p.strategy.chips_per_replica * pp
-            return f"{chips} chips hold it, with PP {p.strategy.pp * pp}; or chips with more memory, or smaller weights"
+            held = f"{chips} chips hold the weights, with PP {p.strategy.pp * pp}"
+            return f"{held}; or take chips with more memory, or smaller weights"
     return "take more chips, chips with more memory, or smaller weights"
 
 
