@@ -13,7 +13,7 @@ from mlaplan.lint.launch import Launch, find_launch
 from mlaplan.lint.shell import Command, read_shell
 from mlaplan.lint.text import Source, Word
 
-MOST_LAUNCHES = 100  # of one file
+MOST_LAUNCHES = 64  # of one file
 SPEC_KINDS = {"chip", "model", "calibration"}
 YAML_SUFFIXES = (".yaml", ".yml")
 SHELL_SUFFIXES = (".sh", ".bash", ".env", ".txt", ".md")
@@ -89,7 +89,8 @@ def _with_file(launch: Launch, files: dict[str, tuple[int, str]], source: Source
     from mlaplan.lint.tree import TreeError, read_tree
 
     first, text = files[named.text]
-    inner = Source(source.name, "\n" * (first - 1) + text, [])  # so that its lines are those of the script
+    padded = "\n" * (first - 1) + text  # so that its lines are those of the script
+    inner = Source(source.name, padded, padded.split("\n"))
     try:
         roots = read_tree(inner)
     except TreeError:

@@ -113,6 +113,7 @@ ODD = {
     "crlf": "vllm serve m \\\r\n  --tensor-parallel-size 8\r\n",
     "bom": "\ufeffvllm serve m --tensor-parallel-size 8\n",
     "unclosed quote": "vllm serve 'm --x",
+    "broken here-document": "cat > o.yaml <<'EOF'\na: true\nb:\n  c d:e\nEOF\ntrtllm-serve m --config o.yaml\n",
     "tags": "apiVersion: v1\nkind: !!python/object/apply:os.system ['touch hacked']\n",
 }
 

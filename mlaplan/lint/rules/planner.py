@@ -106,6 +106,12 @@ def heads_divide(view: View) -> bool:
     return _as_published(view) and all(a.heads % view.plan["tp"] == 0 for a in view.model.attention.values())
 
 
+def has_experts(view: View) -> bool:
+    """Whether experts are what is divided, by ranks that also divide the heads."""
+    assert view.model is not None
+    return heads_divide(view) and any(f.kind == "moe" for f in view.model.ffn.values())
+
+
 def balances(view: View) -> bool:
     """Whether experts are placed by the load balancer, which wants equal shares."""
     return bool(view.get("--enable-eplb", False)) and view.plan is not None and view.plan["ep"] > 1
@@ -205,4 +211,19 @@ ENGINE = LintRule(
     "the engine profiles, from each version's source", _limits, needs=("model", "chip"),
 )  # fmt: skip
 
-PLANNER = (HEADS, DCP, BLOCK, EXPERTS, WEIGHTS, ENGINE)
+EP_WIDTH = LintRule(
+    "MLA105", "expert-width", "error", "EP x MoE-TP does not cut the experts evenly over TP x DP",
+    "The chips of a pipeline stage hold the experts as EP x MoE-TP, and MoE-TP divides their width.",
+    "Choose an EP that divides the ranks.",
+    "# SGLang 0.5.23\npython -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 8 --ep-size 3\n",
+    "# SGLang 0.5.23\npython -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 8 --ep-size 4\n",
+    "sglang/srt/server_args.py", _applies("EP_WIDTH", ("ep", "tp"), only=has_experts), needs=("model",),
+)  # fmt: skip
+STAGES = LintRule(
+    "MLA108", "layers-per-stage", "error", "more pipeline stages than layers",
+    "Every stage holds at least one layer.", "Use fewer stages.",
+    "vllm serve deepseek-ai/DeepSeek-V2-Lite -pp 32\n", "vllm serve deepseek-ai/DeepSeek-V2-Lite -pp 2\n",
+    "vllm/distributed/utils.py, get_pp_indices", _applies("STAGES", "pp"), needs=("model",),
+)  # fmt: skip
+
+PLANNER = (HEADS, DCP, BLOCK, EXPERTS, EP_WIDTH, STAGES, WEIGHTS, ENGINE)
