@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from mlaplan.lint.deployment import Deployment
 
 
+# flags that no rule reads: addresses, ports, ranks, names, secrets, places of files
+UNREAD = {
+    "--host", "--port", "--master-addr", "--master-port", "--node-rank", "--dist-init-addr", "--api-key", "--seed",
+    "--data-parallel-address", "--data-parallel-rpc-port", "--data-parallel-rank", "--data-parallel-start-rank",
+    "--served-model-name", "--download-dir", "--chat-template", "--revision", "--log-level", "--nccl-port",
+    "--hf-token", "--tokenizer", "--tokenizer-path", "--reasoning-parser", "--tool-call-parser", "--ssl-certfile", "--ssl-keyfile",
+}  # fmt: skip
+
+
 @dataclass(slots=True)
 class Inspection:
     """Findings of one deployment, and how many rules did not run for want of the model, the chip or the version."""
@@ -108,6 +117,8 @@ def _not_checked(view: View) -> Iterator[Finding]:
         if word.unknown and word.place not in told:
             told.add(word.place)
             flag = _flag_before(view, word)
+            if flag in UNREAD:
+                continue
             what = f"{flag} is not checked: " if flag else "not checked: "
             yield finding(NOT_CHECKED.code, NOT_CHECKED.slug, NOT_CHECKED.severity,
                           Found(word, f"{what}the value of {_short(word.unknown)} is not known here"))  # fmt: skip

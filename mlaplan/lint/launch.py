@@ -59,13 +59,16 @@ class Launch:
 
 def find_launch(words: Sequence[Word], env: dict[str, Word], image: Word | None = None) -> Launch | None:
     """The launch in a command's words, or None."""
+    boxed = _container(words, env)
+    if boxed is not None:
+        return boxed
     found = _program(words)
     if found is not None:
         engine, at, anchor = found
         if engine == "vllm" and engine_of(image) == "vllm_ascend":
             engine = "vllm_ascend"
         return Launch(engine, anchor, list(words[at:]), dict(env), image)
-    return _container(words, env)
+    return None
 
 
 def _program(words: Sequence[Word]) -> tuple[str, int, Word] | None:

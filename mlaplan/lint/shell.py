@@ -84,8 +84,14 @@ class _Reader:
         name, more = match[1], bool(match[2])
         found = [word for token in tokens[1:] for word in self._expanded(token)]
         old = self.variables.get(name) if more else []
-        known = not self.depth and old is not None and len(found) <= MOST_WORDS
-        self.variables[name] = [*(old or []), *found] if known else None
+        if old is None or len(found) > MOST_WORDS or (self.depth and not more):
+            self.variables[name] = None
+        elif self.depth:  # in a branch: what was there stays, and more may follow
+            first = tokens[0]
+            found = [self._made(f"${name}", first.start, first.end - first.start, f"{name} after a branch")]
+            self.variables[name] = [*old, *found]
+        else:
+            self.variables[name] = [*old, *found]
 
     # ---- commands ----
 

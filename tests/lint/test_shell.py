@@ -118,5 +118,17 @@ def test_launches(lint: Lint, text: str) -> None:
     assert "MLA101" in {one.code for one in lint(text)}
 
 
+def test_an_array_that_a_branch_may_extend_keeps_what_is_certain(lint: Lint) -> None:
+    text = 'A=(-tp 6)\nif x; then\n  A+=(--enforce-eager)\nfi\nvllm serve deepseek-ai/DeepSeek-V3 "${A[@]}"\n'
+    found = {one.code for one in lint(text)}
+    assert {"MLA101", "MLA002"} <= found
+    assert "MLA701" not in found
+
+
+def test_the_version_of_an_image_that_runs_a_command(lint: Lint) -> None:
+    found = lint("docker run lmsysorg/sglang:v0.5.5 python3 -m sglang.launch_server --model-path x --dcp-size 8")
+    assert [(one.code, one.severity) for one in found if one.code == "MLA402"] == [("MLA402", "error")]
+
+
 def test_other_commands_are_none(lint: Lint) -> None:
     assert "MLA101" not in {one.code for one in lint("pip install vllm\nvllm bench serve -tp 6\nvllm serve x\n")}

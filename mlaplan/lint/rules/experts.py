@@ -92,6 +92,21 @@ def _too_many_ranks(view: View) -> Iterator[Found]:
         yield Found(view.part("tp"), f"{ranks} ranks for {moe[0].experts} routed experts", "use fewer ranks")
 
 
+def _dense_tp(view: View) -> Iterator[Found]:
+    if view.deployment.base != "sglang" or view.plan is None:
+        return
+    size, ranks = view.get("--moe-dense-tp-size"), view.get("--tp-size", 1)
+    if isinstance(size, int) and size not in (1, ranks):
+        yield Found(view.place("--moe-dense-tp-size"), f"--moe-dense-tp-size {size}: dense layers are cut over all "
+                    f"{ranks} ranks or none", f"use 1 or {ranks}")  # fmt: skip
+
+
+DENSE_TP = LintRule(
+    "MLA515", "dense-tp-size", "error", "dense layers are cut over all ranks or none",
+    "SGLang takes --moe-dense-tp-size 1 or the whole TP.", "Use 1, or leave it out.",
+    f"# SGLang 0.5.23\n{SG} --tp 8 --moe-dense-tp-size 4\n", f"# SGLang 0.5.23\n{SG} --tp 8 --moe-dense-tp-size 1\n",
+    "sglang/srt/server_args.py", _dense_tp, engines=("sglang",),
+)  # fmt: skip
 EPLB = LintRule(
     "MLA511", "eplb-without-ep", "error", "the expert load balancer has nothing to balance, or is not on",
     "EPLB needs expert parallelism over more than one rank; redundant experts need EPLB.",
@@ -131,4 +146,4 @@ RANKS = LintRule(
     "sglang/srt/server_args.py", _too_many_ranks, engines=("sglang",), needs=("model",),
 )  # fmt: skip
 
-EXPERTS = (EPLB, ALL_TO_ALL, DISPATCH, RANKS)
+EXPERTS = (EPLB, ALL_TO_ALL, DISPATCH, RANKS, DENSE_TP)

@@ -24,6 +24,8 @@ ALSO = {
 }
 
 
+# backend -> first known version without it
+REMOVED_BACKENDS = {"sglang": {"cutlass_mla": "0.5.23"}}
 DTYPE_FLAGS = ("kv_cache_config.dtype", "--kv-cache-dtype", "--dtype", "--attention-backend")
 
 
@@ -74,6 +76,10 @@ def _ready(view: View) -> bool:
 
 def _backend_chip(view: View) -> Iterator[Found]:
     found = backend(view)
+    gone = REMOVED_BACKENDS.get(view.deployment.base, {}).get(found[0]) if found else None
+    if found is not None and gone is not None and at_least(view.version, gone):
+        yield Found(found[1], f"{view.label} has no backend {found[0]} any more", "leave the choice to the engine")
+        return
     if found is None or not _ready(view) or not asked(view):
         return
     assert view.chip is not None

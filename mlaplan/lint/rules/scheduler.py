@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mlaplan.lint.finding import Found
 from mlaplan.lint.rule import LintRule
+from mlaplan.lint.versions import at_least
 
 if TYPE_CHECKING:
     from mlaplan.lint.view import View
@@ -92,6 +93,24 @@ def _interleave(view: View) -> Iterator[Found]:
                     "use 1", "warning")  # fmt: skip
 
 
+def _nixl(view: View) -> Iterator[Found]:
+    transfer = view.get("--kv-transfer-config")
+    if view.engine != "vllm" or view.plan is None or not isinstance(transfer, dict):
+        return
+    dcp, tp = view.plan["dcp"], view.plan["tp"]
+    if "Nixl" in str(transfer.get("kv_connector", "")) and dcp not in (1, tp) and at_least(view.version, "0.33.0"):
+        yield Found(view.part("dcp"), f"NIXL moves the cache with DCP 1 or all of TP {tp}, not {dcp}", f"use 1 or {tp}")
+
+
+NIXL = LintRule(
+    "MLA526", "nixl-dcp", "error", "NIXL does not move a cache under this decode context parallelism",
+    "A split deployment over NIXL asserts that DCP is 1 or the whole TP.", "Use 1 or TP.",
+    f"# vLLM 0.33.0\n{V3} -dcp 2 --kv-transfer-config '{{\"kv_connector\": \"NixlConnector\", "
+    "\"kv_role\": \"kv_both\"}'\n",
+    f"# vLLM 0.33.0\n{V3} -dcp 8 --kv-transfer-config '{{\"kv_connector\": \"NixlConnector\", "
+    "\"kv_role\": \"kv_both\"}'\n",
+    "vllm/config/vllm.py at v0.33.0", _nixl, "vLLM 0.33.0", ("vllm",),
+)  # fmt: skip
 BUDGET = LintRule(
     "MLA521", "token-budget", "error", "the token budget of a step is too small",
     "Every running sequence takes a token of each step, and without chunked prefill a whole prompt must fit.",
@@ -131,4 +150,4 @@ INTERLEAVE = LintRule(
     "vllm/config/vllm.py; vllm/v1/worker/cp_utils.py", _interleave, "vLLM from 0.15.1 on", ("vllm",),
 )  # fmt: skip
 
-SCHEDULER = (BUDGET, CHUNK, LENGTH, DRAFTS, INTERLEAVE)
+SCHEDULER = (BUDGET, CHUNK, LENGTH, DRAFTS, INTERLEAVE, NIXL)
