@@ -121,7 +121,7 @@ def _asked(chip: str | None, devices: int | None, model: str | None, engine_vers
     engine, _, version = (engine_version or "").rpartition("@")
     if engine_version is not None and not known_version(version):
         raise MlaplanError(f"--engine-version {engine_version}: no version; expected 0.33.0 or vllm@0.33.0")
-    return Asked(chip, devices, model, engine or None, version or None)
+    return Asked(chip, devices, model, engine.replace("-", "_") or None, version or None)
 
 
 def _accept(report: Any, file: str) -> None:

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mlaplan.lint.text import Source, Word
 
@@ -88,4 +88,6 @@ def _hint(out: Comments, key: str, word: Word) -> None:
         shift = len(name) + 1
         out.hints.setdefault("version", Word(version, word.file, word.line, word.col + shift, len(version)))
         word = Word(name, word.file, word.line, word.col, len(name))
+    if key == "engine":
+        word = replace(word, text=word.text.replace("-", "_"))
     out.hints.setdefault(key, word)

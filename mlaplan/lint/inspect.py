@@ -24,7 +24,8 @@ UNREAD = {
     "--host", "--port", "--master-addr", "--master-port", "--node-rank", "--dist-init-addr", "--api-key", "--seed",
     "--data-parallel-address", "--data-parallel-rpc-port", "--data-parallel-rank", "--data-parallel-start-rank",
     "--served-model-name", "--download-dir", "--chat-template", "--revision", "--log-level", "--nccl-port",
-    "--hf-token", "--tokenizer", "--tokenizer-path", "--reasoning-parser", "--tool-call-parser", "--ssl-certfile", "--ssl-keyfile",
+    "--hf-token", "--tokenizer", "--tokenizer-path",
+    "--reasoning-parser", "--tool-call-parser", "--ssl-certfile", "--ssl-keyfile",
 }  # fmt: skip
 
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 BLOCK = 128
 GRAPH_HEADS = (32, 64, 128)
-R1_NEW = "# mlaplan: engine=vllm_ascend@0.33.0\nvllm serve deepseek-ai/DeepSeek-R1 -tp 16"
-R1 = "# mlaplan: engine=vllm_ascend\nvllm serve deepseek-ai/DeepSeek-R1 -tp 16"
+R1_NEW = "# mlaplan: engine=vllm-ascend@0.33.0\nvllm serve deepseek-ai/DeepSeek-R1 -tp 16"
+R1 = "# mlaplan: engine=vllm-ascend\nvllm serve deepseek-ai/DeepSeek-R1 -tp 16"
 
 
 def _dtype(view: View) -> Iterator[Found]:
@@ -68,8 +68,8 @@ HEADS = LintRule(
     "MLA553", "ascend-graph-heads", "info", "graph mode of older versions does not take this many heads",
     "`MLA only support {32, 64, 128}`: newer versions pad the heads. Which version was first was not read.",
     "Run eagerly there, or use a newer version.",
-    "# mlaplan: engine=vllm_ascend\nvllm serve deepseek-ai/DeepSeek-V2-Lite\n",
-    "# mlaplan: engine=vllm_ascend\nvllm serve deepseek-ai/DeepSeek-V2-Lite --enforce-eager\n",
+    "# mlaplan: engine=vllm-ascend\nvllm serve deepseek-ai/DeepSeek-V2-Lite\n",
+    "# mlaplan: engine=vllm-ascend\nvllm serve deepseek-ai/DeepSeek-V2-Lite --enforce-eager\n",
     "vllm-project/vllm-ascend issue 1451", _graph_heads, "not read", ("vllm_ascend",), ("model",),
 )  # fmt: skip
 INTERLEAVE = LintRule(

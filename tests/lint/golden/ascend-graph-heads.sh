@@ -1,2 +1,2 @@
-# mlaplan: engine=vllm_ascend@0.9.2 chip=ascend-910b1
+# mlaplan: engine=vllm-ascend@0.9.2 chip=ascend-910b1
 vllm serve deepseek-ai/DeepSeek-V2-Lite --max-model-len 8192
