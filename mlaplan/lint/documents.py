@@ -50,7 +50,9 @@ def read_content(source: Source, engine: str | None = None) -> Content:
     else:
         content = _shell(source)
     content.comments = comments
+    with_ray = "ray start" in source.text
     for launch in content.launches:
+        launch.spread = launch.spread or (with_ray and launch.nodes is None)
         launch.hints = comments.hints
     return content
 

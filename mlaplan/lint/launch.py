@@ -51,6 +51,7 @@ class Launch:
     image: Word | None = None
     gpus: tuple[int, Word] | None = None
     nodes: int | None = None
+    spread: bool = False  # other pods or processes that are not seen here may belong to the same server
     labels: list[Word] = field(default_factory=list)
     hints: dict[str, Word] = field(default_factory=dict)
     open: str | None = None

@@ -17,6 +17,8 @@ SHELL_FLAG = re.compile(r"-[a-z]*c[a-z]*")
 DEVICES = {
     "nvidia.com/gpu": "", "amd.com/gpu": "", "huawei.com/Ascend910": "", "huawei.com/ascend-1980": "",
 }  # fmt: skip
+# objects whose pods each run a server of their own
+ONE_POD = {"Pod", "Deployment", "StatefulSet", "Job", "CronJob", "DaemonSet", "ReplicaSet", "PodTemplate"}
 DEFAULT = re.compile(r"\$\{[A-Za-z_]\w*:-([^${}]*)\}")
 REFERENCE = re.compile(r"\$\(([A-Za-z_][\w.-]*)\)")
 
@@ -45,6 +47,7 @@ def read_manifest(root: Node, source: Source) -> Found:
     """The launches of all containers in an object, whatever its kind."""
     out = Found()
     nodes = _group_size(root)
+    alone = nodes is not None or root.scalar("kind") in ONE_POD
     for pod in walk(root):
         containers = pod.get("containers") if pod.kind == "map" else None
         if containers is None or containers.kind != "list":
@@ -53,7 +56,7 @@ def read_manifest(root: Node, source: Source) -> Found:
         for container in containers.items:
             if container.kind == "map":
                 for launch in _container(container, source, out):
-                    launch.labels, launch.nodes = labels, nodes
+                    launch.labels, launch.nodes, launch.spread = labels, nodes, not alone
                     out.launches.append(launch)
     return out
 

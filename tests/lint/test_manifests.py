@@ -111,6 +111,14 @@ def test_pods_of_a_group_are_counted(lint: Lint) -> None:
     assert heads(lint(text.format(pp=4), "a.yaml"), "MLA531")
 
 
+def test_pods_that_are_not_seen_are_not_missed(lint: Lint) -> None:
+    text = POD + "      args: [--model, deepseek-ai/DeepSeek-V3, -tp, '8', -pp, '2']\n"
+    assert heads(lint(text, "a.yaml"), "MLA531")
+    assert not heads(lint(text.replace("kind: Pod", "kind: RayCluster"), "a.yaml"), "MLA531")
+    ray = POD + "      command: [sh, -c, 'ray start --head && vllm serve deepseek-ai/DeepSeek-V3 -tp 16']\n"
+    assert not heads(lint(ray, "a.yaml"), "MLA531")
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -43,7 +43,7 @@ def _elsewhere(view: View) -> bool:
     spread = any(view.get(flag) not in (None, False, "mp") for flag in flags)
     nodes = view.get("--nnodes")
     several = (isinstance(nodes, int) and nodes > 1) or "--nnodes" in view.unknown
-    return spread or (several and view.launch.nodes is None)
+    return spread or view.launch.spread or (several and view.launch.nodes is None)
 
 
 def _attention_dp(view: View) -> Iterator[Found]:

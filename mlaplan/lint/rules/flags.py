@@ -77,7 +77,11 @@ def _of_kind(view: View, kind: str) -> Iterator[Found]:
         if complaint.hint:
             parts.append(complaint.hint)
         help_, edit = _replacement(view, spelled, word.text) if kind in ("removed", "ambiguous") else (None, None)
-        severity = "info" if kind == "unknown" and view.deployment.candidates.how in ("newer", "older") else None
+        severity = None
+        if kind == "unknown" and view.deployment.candidates.how in ("newer", "older"):
+            severity = "info"
+        elif kind == "unknown" and view.engine == "trtllm":
+            severity = "warning"  # its table is of one commit
         yield Found(word, "; ".join(parts), help_, severity, edit=edit)
 
 
