@@ -77,7 +77,13 @@ def priced(view: View) -> Priced | None:
     assert model is not None
     assert chip is not None
     kind = attention_kind(model)
-    if p["kv_dtype"] not in KV_DTYPES or not _own_weights(view) or p["tp"] % p["dcp"] or p["pp"] > model.layer_count:
+    if (
+        p["kv_dtype"] not in KV_DTYPES
+        or not _own_weights(view)
+        or p["tp"] % p["dcp"]
+        or p["tp"] % p["cp"]
+        or p["pp"] > model.layer_count
+    ):
         return None
     budget = profile.budget(float(chip.memory.capacity), chip.name)
     block = p["block_size"] or profile.default_block(chip.efficiency_class, kind, p["kv_dtype"]) or 64

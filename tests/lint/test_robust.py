@@ -72,6 +72,32 @@ def test_flags(words: list[str], module: str) -> None:
     checked(f"python -m {module} deepseek-ai/DeepSeek-V3 " + " ".join(words), "a.sh")
 
 
+NUMBERS = st.integers(1, 40).map(str)
+DEGREES = {
+    "vllm serve {model}": ("-tp", "-pp", "-dp", "-dcp", "--max-num-seqs", "--max-num-batched-tokens", "--block-size",
+                           "--max-model-len", "--prefill-context-parallel-size", "--num-redundant-experts"),
+    "python -m sglang.launch_server --model-path {model}": ("--tp", "--pp-size", "--dp", "--attn-dp-size", "--ep-size", "--dcp-size",
+                                                            "--page-size", "--chunked-prefill-size", "--max-running-requests", "--nnodes"),
+    "trtllm-serve {model}": ("--tp_size", "--pp_size", "--ep_size", "--cp_size", "--cluster_size", "--max_batch_size",
+                             "--max_num_tokens", "--max_seq_len"),
+}  # fmt: skip
+MODELS = st.sampled_from(
+    ["deepseek-ai/DeepSeek-V3", "deepseek-ai/DeepSeek-V3.2", "Qwen/Qwen2.5-72B", "zai-org/GLM-4.7-Flash"]
+)
+
+
+@QUICK
+@given(
+    st.data(),
+    st.sampled_from(sorted(DEGREES)),
+    MODELS,
+    st.sampled_from(["", " --enable-expert-parallel --enable-eplb", " --enable-dp-attention"]),
+)
+def test_degrees(data: st.DataObject, program: str, model: str, more: str) -> None:
+    flags = data.draw(st.dictionaries(st.sampled_from(DEGREES[program]), NUMBERS, max_size=6))
+    checked(program.format(model=model) + more + "".join(f" {k} {v}" for k, v in flags.items()) + "\n", "a.sh")
+
+
 @QUICK
 @given(TREES, st.booleans())
 def test_manifests(tree: object, pod: bool) -> None:
@@ -113,6 +139,7 @@ ODD = {
     "crlf": "vllm serve m \\\r\n  --tensor-parallel-size 8\r\n",
     "bom": "\ufeffvllm serve m --tensor-parallel-size 8\n",
     "unclosed quote": "vllm serve 'm --x",
+    "more experts' ranks than ranks": "trtllm-serve deepseek-ai/DeepSeek-R1 --ep_size 8\n",
     "broken here-document": "cat > o.yaml <<'EOF'\na: true\nb:\n  c d:e\nEOF\ntrtllm-serve m --config o.yaml\n",
     "tags": "apiVersion: v1\nkind: !!python/object/apply:os.system ['touch hacked']\n",
 }

@@ -100,11 +100,11 @@ def _alternatives(p: Any, inside: int, batch: int) -> Iterator[tuple[str, int, d
         yield (
             f"TP {inside} x PP {s.pp * wide}",
             batch,
-            {"tp": inside, "pp": s.pp * wide, "ep": min(s.ep, inside * s.dp)},
+            {"tp": inside, "pp": s.pp * wide, "ep": min(s.ep, inside * s.dp), "cp": 1 if inside % s.cp else s.cp},
         )
     if any(f.kind == "moe" for f in model.ffn.values()):
         dp = s.tp * s.dp
-        changes = {"tp": 1, "dp": dp, "ep": dp, "dcp": 1, "kv_layout": "replicated"}
+        changes = {"tp": 1, "dp": dp, "ep": dp, "dcp": 1, "cp": 1, "kv_layout": "replicated"}
         yield f"attention DP {dp} with EP", max(batch * s.dp // dp, 1), changes
 
 
@@ -124,7 +124,7 @@ def _replicated(view: View) -> Iterator[Found]:
         gains.append((f"DCP {s.tp}", p.memory(dcp=s.tp, kv_layout="sequence_sharded").kv_tokens))
     if any(f.kind == "moe" for f in p.question.setting.model.ffn.values()):
         ranks = s.tp * s.dp
-        with_dp = p.memory(tp=1, dp=ranks, ep=ranks, batch=max(s.batch // s.tp, 1)).kv_tokens
+        with_dp = p.memory(tp=1, dp=ranks, ep=ranks, cp=1, batch=max(s.batch // s.tp, 1)).kv_tokens
         gains.append((f"attention DP {ranks} with EP", with_dp * s.tp))
     gains = [(label, tokens) for label, tokens in gains if tokens > m.kv_tokens * WORTH]
     if not gains:

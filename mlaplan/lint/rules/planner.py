@@ -106,6 +106,12 @@ def heads_divide(view: View) -> bool:
     return _as_published(view) and all(a.heads % view.plan["tp"] == 0 for a in view.model.attention.values())
 
 
+def ranks_divide(view: View) -> bool:
+    """Whether heads and experts divide over the ranks at all."""
+    assert view.plan is not None
+    return heads_divide(view) and view.plan["tp"] * view.plan["dp"] % view.plan["ep"] == 0
+
+
 def has_experts(view: View) -> bool:
     """Whether experts are what is divided, by ranks that also divide the heads."""
     assert view.model is not None
@@ -179,7 +185,7 @@ BLOCK = LintRule(
     "vllm serve deepseek-ai/DeepSeek-R1 --tensor-parallel-size 16 --pipeline-parallel-size 2\n",
     "vllm/model_executor/layers/quantization/utils/fp8_utils.py; vllm-project/vllm issue 12256; "
     "sgl-project/sglang issue 3345",
-    _applies("BLOCK", "tp", only=heads_divide), needs=("model",),
+    _applies("BLOCK", "tp", only=ranks_divide), needs=("model",),
 )  # fmt: skip
 EXPERTS = LintRule(
     "MLA104", "experts-per-rank", "error", "experts do not divide by EP under the expert load balancer",
