@@ -66,6 +66,11 @@ def test_intervals_and_the_users_own():
     low, value, high = generic.imbalance.low, generic.imbalance.value, generic.imbalance.high
     assert low < value < high
     assert generic.with_imbalance(1.3).imbalance == exactly(1.3)
+    ends = generic.routing_ends()
+    assert [(a.imbalance.value, b.imbalance.value) for a, b in ends[:1]] == [(low, high)]
+    # the more uneven the experts' loads, the fewer are touched and read
+    assert [(a.load_spread.value, b.load_spread.value) for a, b in ends[1:]] == [(0.98, 0.63)]
+    assert generic.with_even_experts().routing_ends() == []
     assert float(exactly(2.5)) == 2.5
     assert question("deepseek-v3", "h200-sxm", imbalance=1.7).setting.engine.imbalance == exactly(1.7)
 
