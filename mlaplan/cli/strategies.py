@@ -93,7 +93,7 @@ def whole(
         said += words
     block = s.profile.default_block(s.chip.efficiency_class, kind, f["kv_dtype"])
     f.setdefault("block_size", block or 64)
-    tokens = s.profile.budget(float(s.chip.memory.capacity), s.chip.name).tokens
+    tokens = s.profile.rank_budget(float(s.chip.memory.capacity), s.chip.name, f.get("dp", 1))
     f.setdefault("prefill_chunk", max(tokens, step_tokens or 0))
     if s.model.mtp is not None and f.get("mtp", 0) > s.model.mtp.max_draft:
         most = s.model.mtp.max_draft

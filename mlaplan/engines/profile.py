@@ -222,11 +222,15 @@ class AllReduceLimit(Sourced):
 
 
 class Graphs(Sourced):
-    """Captured decode steps. Above `max_tokens` tokens a rank and step, decode runs eagerly by default."""
+    """Captured decode steps. Above `max_tokens` tokens a rank and step, decode runs eagerly by default.
+
+    From `wide_from` ranks on twice as many.
+    """
 
     decode: Flag
     prefill: Flag
     max_tokens: Count
+    wide_from: Count | None = None
 
 
 class Host(Spec):
@@ -351,6 +355,16 @@ class Profile(Spec):
         """Default token and sequence budget on a device of this capacity in bytes."""
         fitting = [b for b in self.scheduler.budgets if capacity >= b.above and chip_name not in b.not_on]
         return max(fitting, key=lambda b: b.above)
+
+    def rank_budget(self, capacity: float, chip_name: str, dp: int) -> int:
+        """Default tokens of one prefill step of an attention-DP rank."""
+        tokens = self.budget(capacity, chip_name).tokens
+        return max(tokens // dp, 1) if self.scheduler.tokens_of == "all_ranks" else tokens
+
+    def graph_batch(self, ranks: int) -> int:
+        """Largest decode batch captured by default on a server of so many chips."""
+        wide = self.graphs.wide_from is not None and ranks >= self.graphs.wide_from
+        return self.graphs.max_tokens * (2 if wide else 1)
 
     def all_reduce_max(self, chip_class: str, ranks: int) -> float:
         """Largest all-reduce in bytes that stays on an in-graph kernel; 0 where there is none."""

@@ -23,6 +23,7 @@ ITEMS = {
     "workspace_bytes": "workspace of MLA prefill",
     "dispatch_buffer_bytes": "dispatch buffers",
     "graph_bytes": "graphs",
+    "outside_fraction_bytes": "of these outside the share",
     "comm_buffer_bytes": "communication buffers",
     "context_bytes": "device context",
     "reserve_bytes": "reserve",
