@@ -39,13 +39,6 @@ class Policy(StrEnum):
     feedback = "feedback"
 
 
-class Pattern(StrEnum):
-    """Collectives that merge partial outputs."""
-
-    ag_rs = "ag_rs"
-    a2a = "a2a"
-
-
 class CacheDtype(StrEnum):
     """What the cache holds."""
 
@@ -77,8 +70,8 @@ def chunks(
         float, typer.Option("--jitter", min=0, max=10, metavar="X", help="How much slower a single slice may be.")
     ] = 0.3,
     pattern: Annotated[
-        Pattern, typer.Option("--merge", help="Merge by all-gather and reduce-scatter, or by all-to-all.")
-    ] = Pattern.ag_rs,
+        o.Pattern, typer.Option("--merge", help="Merge by all-gather and reduce-scatter, or by all-to-all.")
+    ] = o.Pattern.ag_rs,
     out_bytes: Annotated[
         int, typer.Option("--merge-bytes", min=2, max=4, metavar="N", help="Bytes of a partial output: 4 is fp32.")
     ] = 4,
@@ -107,7 +100,7 @@ def chunks(
     from mlaplan.cli.output import check, check_picture, write
     from mlaplan.cli.questions import tell, tokens
     from mlaplan.costs import study
-    from mlaplan.costs.gather import Merge
+    from mlaplan.costs.merge import Merge
     from mlaplan.report import chunks_data, chunks_text
     from mlaplan.report.tables import as_json
     from mlaplan.specs.lookup import load_chip, load_model

@@ -11,6 +11,7 @@ from mlaplan.errors import MlaplanError
 if TYPE_CHECKING:
     from mlaplan.cli.questions import Subject
     from mlaplan.strategy import Strategy
+    from mlaplan.workload import Overrides
 
 DEGREES = ("tp", "pp", "dp", "ep", "dcp", "cp", "replicas")
 
@@ -61,6 +62,15 @@ def check_pins(flags: Mapping[str, Any], devices: int) -> None:
     for name in ("dcp", "cp"):
         if name in flags and "tp" in flags and flags["tp"] % flags[name]:
             raise MlaplanError(f"--{name} {flags[name]} does not divide --tp {flags['tp']}")
+
+
+def check_merge(own: Overrides, dcp: int | None) -> None:
+    """Refuses a merge where there is nothing to merge; dcp: None where it is left open."""
+    if dcp != 1:
+        return
+    for flag, value in (("--dcp-merge", own.dcp_merge), ("--dcp-interleave", own.dcp_interleave)):
+        if value is not None:
+            raise MlaplanError(f"{flag} {value} goes with --dcp above 1: a rank alone has nothing to merge")
 
 
 def whole(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from mlaplan.costs.merge import Merge
 from mlaplan.costs.roofline import Numeric
 from mlaplan.costs.shared_experts import APART, Beside
 
@@ -65,6 +66,7 @@ class EngineCosts:
     custom_all_reduce: (ranks, largest message in bytes) of the engine's own in-graph all-reduce kernel.
     dispatch, gather: ways in which tokens can reach their experts under attention DP; dispatch_whole: the former
         only with the experts over all ranks.
+    merge: how decode context parallelism puts partial outputs together.
     reserve_holds_activations: what the memory fraction leaves free is for activations and graphs; else they come
         out of the fraction.
     """
@@ -93,6 +95,7 @@ class EngineCosts:
     custom_all_reduce: tuple[tuple[int, float], ...] = ()
     core_modes: dict[str, CoreMode] = field(default_factory=dict)
     placement: Placement = field(default_factory=Placement)
+    merge: Merge = field(default_factory=Merge)
     reserve_holds_activations: bool = False
 
     def custom_all_reduce_bytes(self, ranks: Numeric) -> Numeric:
@@ -150,12 +153,21 @@ def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
         custom_all_reduce=tuple((n, profile.all_reduce_max(chip.efficiency_class, n)) for n in ranks),
         core_modes=modes,
         placement=Placement(*(p == "tp_dp" for p in (parallel.dense_ffn, parallel.shared_expert, parallel.lm_head))),
+        merge=merge_of(parallel.dcp),
         reserve_holds_activations=memory.reserve is not None,
     )
 
 
 def _beside(row: Any) -> Beside:
     return APART if row is None else Beside(row.how, row.experts, row.with_ep, row.prefill)
+
+
+def merge_of(dcp: Any, pattern: str | None = None, interleave: int = 1) -> Merge:
+    """The merge of an engine's decode context parallelism, by its first pattern or the one named."""
+    if dcp is None:
+        return Merge()
+    one = next(m for m in dcp.merges if pattern in (None, m.pattern))
+    return Merge(float(one.partial_bytes), float(one.lse_bytes), one.pattern, interleave)
 
 
 def interval(figure: Any) -> Interval:

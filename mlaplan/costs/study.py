@@ -9,8 +9,9 @@ import numpy as np
 
 from mlaplan.costs import chunks, gather, mapping, overlap
 from mlaplan.costs.chunks import Border, GatherPlan, LocalPlan
-from mlaplan.costs.gather import Block, Merge, Way
+from mlaplan.costs.gather import Block, Way
 from mlaplan.costs.mapping import Buffered, Decode, Scheme
+from mlaplan.costs.merge import Merge
 from mlaplan.costs.overlap import Work
 
 if TYPE_CHECKING:

@@ -72,6 +72,8 @@ def _parallel(command: Command, request: EmitRequest) -> None:
         command.add("--enable-dp-attention")
     if request.dcp > 1:
         command.add("--dcp-size", request.dcp)
+        if request.dcp_merge is not None:
+            command.add("--dcp-comm-backend", request.dcp_merge)
     if request.cp > 1:
         command.add("--enable-prefill-cp")
         command.add("--attn-cp-size", request.cp)
@@ -174,6 +176,8 @@ def parse(_profile: Profile, line: CommandLine, env: dict[str, str], attention: 
         "ep": ranks if deepep else line.get("--ep-size", 1),
         "dcp": dcp,
         "cp": line.get("--attn-cp-size", ranks // dp) if prefill_cp else 1,
+        "dcp_merge": line.get("--dcp-comm-backend"),
+        "dcp_interleave": 1,
         "replicas": groups,
         "kv_layout": "sequence_sharded" if dcp > 1 else "replicated",
         "kv_dtype": _kv_dtype(line, attention),
