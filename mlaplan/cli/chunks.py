@@ -67,8 +67,11 @@ def chunks(
     form: Annotated[Form | None, typer.Option("--form", help="Absorbed or naive; by default the faster.")] = None,
     kv_dtype: Annotated[CacheDtype, typer.Option("--kv-dtype", help="Dtype of the cache.")] = CacheDtype.bf16,
     jitter: Annotated[
-        float, typer.Option("--jitter", min=0, max=10, metavar="X", help="How much slower a single slice may be.")
-    ] = 0.3,
+        float | None,
+        typer.Option(
+            "--jitter", min=0, max=10, metavar="X", help="How much slower a single slice may be; the link's if none."
+        ),
+    ] = None,
     pattern: Annotated[
         o.Pattern, typer.Option("--merge", help="Merge by all-gather and reduce-scatter, or by all-to-all.")
     ] = o.Pattern.ag_rs,

@@ -44,6 +44,7 @@ def document(model: Model, chip: Chip, s: Study, runs: list[Replayed], trace: st
         "two_buffers": {**s.buffered._asdict(), "saving_share": s.buffered.saving},
         "stated": [v._asdict() for v in s.verdicts],
         "tiers": [t._asdict() for t in s.tiers],
+        "lower_cliff": None if s.cliff is None else s.cliff._asdict(),
         "border": s.border._asdict() if s.border else None,
         "replay": {"trace": trace, "policies": [replayed(r) for r in runs]} if runs else None,
     }

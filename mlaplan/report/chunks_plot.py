@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlaplan.costs import chain, chunks, overlap, slices
-from mlaplan.report.chunks_text import kib
 from mlaplan.report.picture import save
+from mlaplan.report.words import kib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
