@@ -98,7 +98,7 @@ def way(w: Way) -> dict[str, Any]:
 def gather(p: GatherPlan) -> dict[str, Any]:
     """Modes, sweep, working set and the timeline's figures of one form."""
     one = overlap.pipeline(p.work, p.rates, p.picked.slice_bytes, p.picked.depth)
-    t = slices.timeline(one)
+    t = slices.account(one)
     return {
         "received_bytes": float(p.work.received_bytes),
         "rates": {**p.rates._asdict(), "assumed": list(p.rates.assumed)},
@@ -112,8 +112,8 @@ def gather(p: GatherPlan) -> dict[str, Any]:
             "utilisation": t.utilisation,
             "exposed_s": t.exposed_s,
             "binding": t.binding,
-            "bubbles_s": {cause: t.idle_s(cause) for cause in dict.fromkeys(b.cause for b in t.bubbles)},
-            "busy_s": {name: t.busy_s(name) for name in ("dma", "link", "compute")},
+            "bubbles_s": t.idle_s,
+            "busy_s": t.busy_s,
         },
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mlaplan.costs import overlap
-from mlaplan.costs.slices import timeline
+from mlaplan.costs.slices import account
 from mlaplan.report import words
 from mlaplan.report.chunks_sweep import BINDING, sweep
 from mlaplan.report.grid import Column, grid, text
@@ -16,7 +16,7 @@ from mlaplan.units import format_bytes, format_bytes_per_s, format_seconds
 if TYPE_CHECKING:
     from mlaplan.costs.chunks import GatherPlan, LocalPlan
     from mlaplan.costs.policies import Replayed
-    from mlaplan.costs.slices import Timeline
+    from mlaplan.costs.slices import Account
     from mlaplan.costs.study import Stated, Study
     from mlaplan.specs.chip import Chip
     from mlaplan.specs.model import Model
@@ -152,7 +152,7 @@ def modes(s: Study) -> str:
         Column("change"), Column("compute\nbusy"), Column("exposed"),
     )  # fmt: skip
     p = s.plans[s.form]
-    t = timeline(overlap.pipeline(p.work, p.rates, p.picked.slice_bytes, p.picked.depth))
+    t = account(overlap.pipeline(p.work, p.rates, p.picked.slice_bytes, p.picked.depth))
     said = (
         f"Absorbed works in the latent space; naive recovers keys and values of every head first. The deep pipeline of "
         f"the {s.form} form is bound by {BINDING[t.binding]}; {_idle(t)}."
@@ -163,10 +163,9 @@ def modes(s: Study) -> str:
 BUBBLES = {"fill": "before the first slice", "link": "for slices", "staging": "for buffers", "merge": "for the end"}
 
 
-def _idle(t: Timeline) -> str:
+def _idle(t: Account) -> str:
     """Idle compute by its cause."""
-    causes = dict.fromkeys(b.cause for b in t.bubbles)
-    parts = [f"{format_seconds(t.idle_s(cause))} {BUBBLES[cause]}" for cause in causes]
+    parts = [f"{format_seconds(waited)} {BUBBLES[cause]}" for cause, waited in t.idle_s.items()]
     return f"compute waits {', '.join(parts)}" if parts else "compute never waits"
 
 
