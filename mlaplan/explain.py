@@ -23,6 +23,7 @@ from mlaplan.strategy import Strategy, to_table
 
 if TYPE_CHECKING:
     from mlaplan.costs.breakdown import Phase
+    from mlaplan.costs.engine import EngineCosts
     from mlaplan.costs.factor import Columns
 
 
@@ -128,7 +129,7 @@ def explain_all(
         if columns is None and served:
             d_s, p_s, pass_s = (cols[name] for name in ("decode_s", "prefill_s", "prefill_pass_s"))
             cols |= steady.served(table, work, s.engine, per_step, d_s, p_s, pass_s, step_tokens)
-        skewed = _at_imbalance(q, table, context) if served else None
+        ends = _at_routing_ends(q, table, context) if served else []
     out = []
     for i, st in enumerate(strategies):
         row = table.take(slice(i, i + 1))
@@ -139,9 +140,9 @@ def explain_all(
             d = breakdown.decode(s, row, context, float(one["decode_s"][0]), float(one["decode_total_s"][0]), cut)
         if (prefill_tokens or served) and not timeless[i]:
             p = breakdown.prefill(s, row, int(step_tokens[i]), prompts, float(one["prefill_pass_s"][0]), cut)
-        if served and d and p and skewed is not None:
-            ends = (float(skewed[0][i]), float(skewed[1][i]))
-            result = _served(q, st, one, d, p, tokens[i], price, _from_imbalance(ends, d.step_s.value))
+        if served and d and p:
+            of_row = [(float(fast[i]), float(slow[i])) for fast, slow in ends]
+            result = _served(q, st, one, d, p, tokens[i], price, _from_routing(of_row, d.step_s.value))
         layers = pipeline.cuts(s.model, st.pp)
         out.append(
             Explanation(
@@ -188,7 +189,7 @@ def reasons(q: Question, row: dict[str, Any], include_service: bool = True) -> l
 
 def _served(
     q: Question, st: Strategy, cols: Columns, d: Phase, p: Phase, tokens: Interval, price: float | None,
-    from_imbalance: band.Spread,
+    from_routing: band.Spread,
 ) -> Served:  # fmt: skip
     """Bands of the served figures from those of the steps they are made of."""
     one = {name: float(column[0]) for name, column in cols.items()}
@@ -198,7 +199,7 @@ def _served(
     # prefill time goes with 1 / balance
     from_balance = band.Spread(1 - balance.value / balance.high, balance.value / balance.low - 1)
     of_prefill = band.together(band.relative(p.step_s), from_balance)
-    of_decode = band.together(band.relative(d.step_s), from_imbalance)
+    of_decode = band.together(band.relative(d.step_s), from_routing)
     of_tokens = band.Spread(1 - tokens.value / tokens.high, tokens.value / tokens.low - 1)
     per_token = band.together(band.scaled(of_decode, 1 - busy), band.scaled(of_prefill, busy), of_tokens)
     front = e.front_end_s.value + e.front_end_per_token_s.value * work.isl
@@ -222,19 +223,19 @@ def _served(
     )  # fmt: skip
 
 
-def _at_imbalance(q: Question, table: Table, context: int) -> tuple[Any, Any]:
-    """Decode steps of all rows with experts as even, and as uneven, as the engine's interval has it."""
-    known = q.setting.engine.imbalance
+def _at_routing_ends(q: Question, table: Table, context: int) -> list[tuple[Any, Any]]:
+    """Decode steps of all rows at both ends of each thing unknown about how experts are chosen, the faster first."""
+    if not any(f.kind == "moe" for f in q.setting.model.ffn.values()):
+        return []
     nothing = np.zeros(size(table))
-    low, high = (
-        phases.decode(
-            replace(q.setting, engine=q.setting.engine.with_imbalance(factor)), table, context, q.budget, nothing
-        )["decode_s"]
-        for factor in (known.low, known.high)
-    )
-    return low, high
+
+    def steps(engine: EngineCosts) -> Any:
+        return phases.decode(replace(q.setting, engine=engine), table, context, q.budget, nothing)["decode_s"]
+
+    return [(steps(fast), steps(slow)) for fast, slow in q.setting.engine.routing_ends()]
 
 
-def _from_imbalance(ends: tuple[float, float], step_s: float) -> band.Spread:
-    """Spread of a decode step by the unknown imbalance, as fractions of it."""
-    return band.Spread(max(1 - ends[0] / step_s, 0.0), max(ends[1] / step_s - 1, 0.0))
+def _from_routing(ends: list[tuple[float, float]], step_s: float) -> band.Spread:
+    """Spread of a decode step by what is unknown about routing, as fractions of it."""
+    each = (band.Spread(max(1 - fast / step_s, 0.0), max(slow / step_s - 1, 0.0)) for fast, slow in ends)
+    return band.together(*each)

@@ -7,7 +7,7 @@ constants in the order in which few measurements should free them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -136,8 +136,7 @@ def cast_rows(rows: Rows, core: KernelFit, chip: Chip) -> Rows:
     wide = decode_work(rows, chip, "bf16")
     core_s = kernels.timing(core, wide, attention_peak(chip, "bf16"), *_rates(chip)).time_s
     elements = rows.columns["batch"] * rows.columns["context"] * (LATENT + ROPE)
-    return Rows("kv_cast", rows.dtype, {**rows.columns, "elements": elements, "core_s": core_s}, rows.seconds,
-                rows.source, rows.dropped)  # fmt: skip
+    return replace(rows, op="kv_cast", columns={**rows.columns, "elements": elements, "core_s": core_s})
 
 
 def _kv_cast(fit: Any, rows: Rows, chip: Chip) -> Array:

@@ -38,7 +38,7 @@ def _engine(kv_dtype: str) -> Any:
     zero = exactly(0.0)
     return EngineCosts(
         name="module", step_overhead_s=zero, prefill_layer_host_s=zero, front_end_s=zero, front_end_per_token_s=zero,
-        prefill_balance=exactly(1.0), overlap_fraction=zero, imbalance=exactly(1.0), memory_fraction=0.9,
+        prefill_balance=exactly(1.0), overlap_fraction=zero, imbalance=exactly(1.0), memory_fraction=0.9, of_free=False,
         context_bytes=0.0, graph_bytes=0.0, comm_buffer_bytes=0.0, dispatch_buffer_bytes=0.0, hidden_copies=0.0,
         routed_copies=0.0, workspace=None, dispatch=False, dispatch_whole=False, gather=True, mixed_prefill=False,
         core_modes={kv_dtype: CoreMode()},

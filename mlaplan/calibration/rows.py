@@ -24,7 +24,10 @@ FEWEST_KNOWN_S = 100
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Measurements of one kernel in one dtype; `columns` are its shapes, all of one length."""
+    """Measurements of one kernel in one dtype; `columns` are its shapes, all of one length.
+
+    `ids` number the rows, and `calls` says of every line of the table they come from which row it went into.
+    """
 
     op: str
     dtype: str
@@ -32,6 +35,8 @@ class Rows:
     seconds: Array
     source: str
     dropped: dict[str, int] = field(default_factory=dict)
+    ids: NDArray[np.int64] | None = None
+    calls: pd.Series | None = None
 
     def __len__(self) -> int:
         return len(self.seconds)
@@ -46,9 +51,9 @@ class Rows:
         dropped = dict(self.dropped)
         if reason is not None and not mask.all():
             dropped[reason] = dropped.get(reason, 0) + int((~mask).sum())
-        return replace(
-            self, columns={n: c[mask] for n, c in self.columns.items()}, seconds=self.seconds[mask], dropped=dropped
-        )
+        columns = {n: c[mask] for n, c in self.columns.items()}
+        ids = None if self.ids is None else self.ids[mask]
+        return replace(self, columns=columns, seconds=self.seconds[mask], dropped=dropped, ids=ids)
 
     @property
     def dropped_count(self) -> int:
@@ -58,11 +63,13 @@ class Rows:
 def gathered(op: str, dtype: str, frame: pd.DataFrame, seconds: pd.Series, source: str) -> Rows:
     """Rows from a table: sorted by shape, repeated shapes as their median."""
     names = list(frame.columns)
-    merged = frame.astype(float).assign(seconds=seconds.astype(float)).groupby(names, as_index=False).seconds.median()
+    grouped = frame.astype(float).assign(seconds=seconds.astype(float)).groupby(names, as_index=False)
+    merged, calls = grouped.seconds.median(), grouped.ngroup()
     repeated = len(frame) - len(merged)
     columns = {name: merged[name].to_numpy(float) for name in names}
     dropped = {"repeated shapes": repeated} if repeated else {}
-    return Rows(op, dtype, columns, merged["seconds"].to_numpy(float), source, dropped)
+    ids = np.arange(len(merged), dtype=np.int64)
+    return Rows(op, dtype, columns, merged["seconds"].to_numpy(float), source, dropped, ids, calls)
 
 
 def without_spikes(rows: Rows, axes: tuple[str, ...], factor: float = SPIKE) -> Rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -40,7 +41,7 @@ def score_kernels(chip: str, engine: str) -> list[Score]:
     from mlaplan.specs.lookup import load_chip
 
     spec = load_chip(chip, engine=engine)
-    return [*_kernels(spec, engine), *_modules(spec, engine), *_collectives(spec, engine)]
+    return [*_kernel_scores(spec, engine), *_module_scores(spec, engine), *_collective_scores(spec, engine)]
 
 
 def held_out(rows: Rows) -> Rows:
@@ -48,12 +49,31 @@ def held_out(rows: Rows) -> Rows:
     return rows.take(~rows.for_fit)
 
 
+class Predicted(NamedTuple):
+    """Held-out rows of one table beside the times that a plan would use; `kind` is the rows' operator or a whole."""
+
+    kind: str
+    dtype: str
+    rows: Rows
+    seconds: Array
+
+
+def predictions(spec: Chip, engine: str) -> Iterator[Predicted]:
+    """Every kernel, module and collective table of an engine, on the rows that no fit has seen.
+
+    A module was fitted to nothing: all its rows are held out.
+    """
+    yield from _kernels(spec, engine)
+    yield from _modules(spec, engine)
+    for rows, _, seconds in _collectives(spec, engine):
+        yield Predicted(rows.op, rows.dtype, rows, seconds)
+
+
 def _score(name: str, spec: Chip, engine: str, dtype: str, predicted: Array, measured: Array) -> Score:
     return Score(name, spec.name, engine, dtype, *fitting.errors_of(predicted, measured))
 
 
-def _kernels(spec: Chip, engine: str) -> list[Score]:
-    out = []
+def _kernels(spec: Chip, engine: str) -> Iterator[Predicted]:
     for op, dtype, rows, _ in kernel_rows(spec.name, engine):
         if rows is None:
             continue
@@ -63,30 +83,35 @@ def _kernels(spec: Chip, engine: str) -> list[Score]:
             rows = forms.cast_rows(rows, spec.kernel("mla_decode", "bf16"), spec)
         rows = held_out(usable(op, rows, spec))
         predicted = forms.FORMS[op].seconds(spec.kernel(op, dtype), rows, spec)
-        name = "mla_decode" if op == "kv_cast" else op
-        out.append(_score(name, spec, engine, dtype, predicted, rows.seconds))
-        if name == "mla_decode":
+        yield Predicted("mla_decode" if op == "kv_cast" else op, dtype, rows, predicted)
+
+
+def _kernel_scores(spec: Chip, engine: str) -> Iterator[Score]:
+    for kind, dtype, rows, predicted in _kernels(spec, engine):
+        yield _score(kind, spec, engine, dtype, predicted, rows.seconds)
+        if kind == "mla_decode":
             long = rows.columns["context"] >= LONG
             label = f"mla_decode context >= {LONG}"
-            out.append(_score(label, spec, engine, dtype, predicted[long], rows.seconds[long]))
-    return out
+            yield _score(label, spec, engine, dtype, predicted[long], rows.seconds[long])
 
 
-def _modules(spec: Chip, engine: str) -> list[Score]:
+def _modules(spec: Chip, engine: str) -> Iterator[Predicted]:
     from mlaplan.calibration.module import module_s
 
-    out = []
     for kv in ("bf16", "fp8"):
         for weights in ("bf16", "fp8_block"):
             rows = tables.mla_module(spec.name, engine, kv, weights)
             if rows is not None:
-                predicted = module_s(spec, rows, kv, weights)
-                out.append(_score("mla_module", spec, engine, rows.dtype, predicted, rows.seconds))
-    return out
+                yield Predicted("mla_module", rows.dtype, rows, module_s(spec, rows, kv, weights))
 
 
-def _collectives(spec: Chip, engine: str) -> list[Score]:
-    out, pooled = [], []
+def _module_scores(spec: Chip, engine: str) -> Iterator[Score]:
+    for kind, dtype, rows, predicted in _modules(spec, engine):
+        yield _score(kind, spec, engine, dtype, predicted, rows.seconds)
+
+
+def _collectives(spec: Chip, engine: str) -> Iterator[tuple[Rows, bool, Array]]:
+    """(held-out rows, whether between nodes, predicted seconds)."""
     for rows, wide in collective_rows(spec.name, engine):
         link = spec.scale_out if wide else spec.scale_up
         fit = link.collectives.get(rows.op) if link is not None else None
@@ -94,12 +119,16 @@ def _collectives(spec: Chip, engine: str) -> list[Score]:
             continue
         train = links.for_fit(rows)
         rows = rows.take(~train) if (~train).any() else rows
-        predicted = links.seconds(fit, rows)
+        yield rows, wide, links.seconds(fit, rows)
+
+
+def _collective_scores(spec: Chip, engine: str) -> Iterator[Score]:
+    pooled = []
+    for rows, wide, predicted in _collectives(spec, engine):
         name = f"{rows.op} between nodes" if wide else rows.op
-        out.append(_score(name, spec, engine, rows.dtype, predicted, rows.seconds))
+        yield _score(name, spec, engine, rows.dtype, predicted, rows.seconds)
         if rows.op in FOUR and not wide:
             pooled.append((predicted, rows.seconds))
     if pooled:
         predicted, measured = (np.concatenate(side) for side in zip(*pooled, strict=True))
-        out.append(_score("collectives", spec, engine, "bf16", predicted, measured))
-    return out
+        yield _score("collectives", spec, engine, "bf16", predicted, measured)

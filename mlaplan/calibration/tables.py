@@ -67,9 +67,13 @@ def _table(path: Path) -> pd.DataFrame | None:
     return pd.read_parquet(path) if path.is_file() else None
 
 
+def file_of(chip: str, family: str, engine: str, table: str, version: str | None = None) -> Path:
+    """Where a table is kept below the folder of its chip."""
+    return folder(chip) / family / engine / (version or VERSIONS[engine]) / f"{table}.parquet"
+
+
 def _read(chip: str, family: str, engine: str, table: str, version: str | None = None) -> pd.DataFrame | None:
-    version = version or VERSIONS[engine]
-    return _table(folder(chip) / family / engine / version / f"{table}.parquet")
+    return _table(file_of(chip, family, engine, table, version))
 
 
 def _source(engine: str, table: str) -> str:
@@ -154,10 +158,10 @@ def grouped_gemm(chip: str, engine: str, dtype: str) -> Rows | None:
             "stored": experts / ep,
             "inner": t.inter_size.to_numpy(float) / t.moe_tp_size.to_numpy(float),
             "hidden": t.hidden_size.to_numpy(float),
-        }
+        },
+        index=t.index,
     )
-    seconds = pd.Series(t.latency.to_numpy() * 1e-3)
-    rows = gathered("grouped_gemm", dtype, shape, seconds, _source(engine, "moe_perf"))
+    rows = gathered("grouped_gemm", dtype, shape, t.latency * 1e-3, _source(engine, "moe_perf"))
     return without_spikes(rows, ("rows",)) if len(rows) else None
 
 

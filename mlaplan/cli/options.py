@@ -117,7 +117,9 @@ Tpot = Annotated[str | None, typer.Option("--tpot", metavar="TIME", help="Longes
 
 Engine = Annotated[
     str | None,
-    typer.Option("--engine", metavar="ENGINE[@VERSION]", help="vllm, sglang or generic; newest version if none."),
+    typer.Option(
+        "--engine", metavar="ENGINE[@VERSION]", help="vllm, sglang, trtllm or generic; newest if no version."
+    ),
 ]
 MemoryFraction = Annotated[
     str | None,

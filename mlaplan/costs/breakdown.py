@@ -50,6 +50,7 @@ class _Round(NamedTuple):
     micro_batches: int
     send_s: float
     send_bytes: float
+    decode: bool
 
 
 def decode(s: Setting, table: Table, context: int, step_s: float, total_s: float, cut: int) -> Phase:
@@ -69,7 +70,7 @@ def decode(s: Setting, table: Table, context: int, step_s: float, total_s: float
     )
     m = int(step.micro_batches(cells["pp"], cells["batch"]))
     sent = tokens * (1 + cells["two_batch_overlap"])
-    whole = _Round(step_s, total_s, m, *_send(s, cells, sent))
+    whole = _Round(step_s, total_s, m, *_send(s, cells, sent), True)
     return _phase(s, cells, cut, blocks, whole, 0.0)
 
 
@@ -85,7 +86,7 @@ def prefill(s: Setting, table: Table, step_tokens: int, prompts: Prefill, step_s
         operators.head(machine, step.finished(tokens, prompts), cells),
     )
     send_s, send_bytes = _send(s, cells, step_tokens)
-    whole = _Round(step_s, step_s - cells["pp"] * send_s, 1, send_s, send_bytes)
+    whole = _Round(step_s, step_s - cells["pp"] * send_s, 1, send_s, send_bytes, False)
     return _phase(s, cells, cut, blocks, whole, float(s.engine.prefill_layer_host_s))
 
 
@@ -100,7 +101,9 @@ def _send(s: Setting, cells: dict[str, Any], tokens: int) -> tuple[float, float]
     return float(step.send_times(s, cells, tokens)), float(step.send_bytes(s, cells, tokens))
 
 
-def _stage_ops(s: Setting, stage: pipeline.Stage, blocks: _Blocks, calls: int, layer_host_s: float) -> list[Op]:
+def _stage_ops(
+    s: Setting, stage: pipeline.Stage, blocks: _Blocks, calls: int, layer_host_s: float, decode: bool
+) -> list[Op]:
     """Operators of one micro-batch on a stage, with what two-batch overlap hides and what the host adds."""
     ops = [op.scaled(calls) for op in blocks.embedding] if stage.first else []
     for count, kind in zip(stage.counts, pipeline.layer_kinds(s.model), strict=True):
@@ -108,7 +111,7 @@ def _stage_ops(s: Setting, stage: pipeline.Stage, blocks: _Blocks, calls: int, l
         layer += [op.scaled(calls) for n in kind.ffn for op in blocks.ffn[n]]
         if calls > 1:
             chip, link = operators.split(layer)
-            hidden = float(s.engine.overlap_fraction) * min(float(chip), float(link))
+            hidden = float(step.hidden_s(s, chip, link, decode))
             layer.append(Op("two_batch_overlap", "overlap", -hidden))
         ops += [op.scaled(count) for op in layer] if count else []
     ops += [op.scaled(calls) for op in blocks.tail] if stage.last else []
@@ -124,7 +127,7 @@ def _phase(s: Setting, cells: dict[str, Any], cut: int, blocks: _Blocks, whole: 
     """The slowest stage's operators over the round, and what the round spends besides."""
     pp, calls = cells["pp"], 1 + cells["two_batch_overlap"]
     stages = pipeline.cuts(s.model, pp)[cut].stages
-    by_stage = [(stage, _stage_ops(s, stage, blocks, calls, layer_host_s)) for stage in stages]
+    by_stage = [(stage, _stage_ops(s, stage, blocks, calls, layer_host_s, whole.decode)) for stage in stages]
     stage, once = max(by_stage, key=lambda pair: _sum(pair[1]))
     slowest, m = _sum(once), whole.micro_batches
     ops = [op.scaled(m) for op in once]

@@ -38,8 +38,8 @@ def shards(s: Setting, table: Table) -> memory.Shards:
 
 
 def usable_bytes(s: Setting, budget: Budget) -> float:
-    """fraction x what the driver reports. [B]"""
-    return budget.memory_fraction * float(s.chip.memory.capacity)
+    """fraction x what the driver reports, or all of it where the fraction is the cache's share of the rest. [B]"""
+    return (1.0 if s.engine.of_free else budget.memory_fraction) * float(s.chip.memory.capacity)
 
 
 def weight_columns(s: Setting, table: Table, memo: Memo) -> Columns:
@@ -185,6 +185,7 @@ class Space:
         self.free = usable_bytes(s, budget) - self.other
         outside = items.get("outside_fraction_bytes")
         self.slack: Numeric = 0.0 if outside is None else left_free_bytes(s, budget) + outside
+        self.cache_share = budget.memory_fraction if s.engine.of_free else 1.0
         self.with_mtp = (table["mtp"] > 0).astype(np.float64)
 
     def _stage(self, stage: pipeline.Stage) -> StageBytes:
@@ -195,7 +196,7 @@ class Space:
         least: Numeric = None
         for stage in cut.stages:
             one = self._stage(stage)
-            room = (self.free - one.weights) / one.kv_per_token
+            room = self.cache_share * (self.free - one.weights) / one.kv_per_token
             least = room if least is None else np.minimum(least, room)
         return np.floor(least)
 
@@ -204,7 +205,7 @@ class Space:
         out: Room | None = None
         for stage in cut.stages:
             one = self._stage(stage)
-            room = (self.free - one.weights) / one.kv_per_token
+            room = self.cache_share * (self.free - one.weights) / one.kv_per_token
             if out is None:
                 out = Room(room, one.weights, one.kv_per_token)
                 continue

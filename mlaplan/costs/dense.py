@@ -49,7 +49,7 @@ def ffn_ops(
     m: Machine, f: DenseFFN, tokens: Numeric, tp: Numeric, cp: Numeric, dp: Numeric = 1, ep: Numeric = 1
 ) -> list[Op]:
     """One dense block over the tokens of one attention-DP rank, or of all of them."""
-    norm = m.elementwise("ffn_norm", 4 * tokens / cp * m.model.hidden_size * ACTIVATION_BYTES)
+    norm = m.norm("ffn_norm", tokens / cp, tp)
     ranks = placement.ranks(m.engine, tp, dp, ep).dense
     before, seen, after = over_dp(m, "dense", tokens, tp, ranks)
     ops = gated_ops(m, "dense", "dense", seen, f.intermediate_size / ranks)

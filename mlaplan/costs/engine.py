@@ -9,12 +9,14 @@ import numpy as np
 
 from mlaplan.costs.merge import Merge
 from mlaplan.costs.roofline import Numeric
+from mlaplan.costs.routing import LOAD_SPREAD
 from mlaplan.costs.shared_experts import APART, Beside
 
 if TYPE_CHECKING:
     from mlaplan.specs.chip import Chip
 
 
+HEAVY = "high_throughput"  # the all-to-all of prefill
 USUAL_RANKS = 8  # of a server: a link that joins hundreds of chips does not mean as many ranks
 
 
@@ -27,6 +29,9 @@ class Interval(NamedTuple):
 
     def __float__(self) -> float:
         return self.value
+
+
+USUAL_LOADS = Interval(*LOAD_SPREAD)
 
 
 def exactly(value: float) -> Interval:
@@ -61,7 +66,11 @@ class EngineCosts:
     prefill_layer_host_s: host time to launch one layer eagerly; a prefill step takes at least that per layer.
     prefill_balance: how evenly prefill work spreads over attention-DP ranks that step together (1 = perfectly).
     overlap_fraction: part of the smaller of compute and communication that two-batch overlap hides.
+    dispatch_cores: cores that the prefill dispatch and combine hold while they run; decode's take none.
+    of_free: the memory fraction is the cache's share of what weights and buffers leave, not a share of the whole.
+    norms_in_all_reduce: the sum over TP ranks and the residual and norm after it are one kernel.
     imbalance: tokens of the busiest EP rank over the mean.
+    load_spread: how unevenly experts are liked, see `routing`; no habit of an engine, but known as badly.
     beside: what becomes of shared experts beside the routed ones.
     custom_all_reduce: (ranks, largest message in bytes) of the engine's own in-graph all-reduce kernel.
     dispatch, gather: ways in which tokens can reach their experts under attention DP; dispatch_whole: the former
@@ -80,6 +89,7 @@ class EngineCosts:
     overlap_fraction: Interval
     imbalance: Interval
     memory_fraction: float
+    of_free: bool
     context_bytes: float
     graph_bytes: float
     comm_buffer_bytes: float
@@ -91,6 +101,9 @@ class EngineCosts:
     dispatch_whole: bool
     gather: bool
     mixed_prefill: bool
+    dispatch_cores: float = 0.0
+    norms_in_all_reduce: bool = False
+    load_spread: Interval = USUAL_LOADS
     beside: Beside = APART
     custom_all_reduce: tuple[tuple[int, float], ...] = ()
     core_modes: dict[str, CoreMode] = field(default_factory=dict)
@@ -111,6 +124,20 @@ class EngineCosts:
     def with_imbalance(self, factor: float) -> EngineCosts:
         return replace(self, imbalance=exactly(factor))
 
+    def with_even_experts(self) -> EngineCosts:
+        """Experts drawn with equal chance and EP ranks with equal loads, as kernel benchmarks have them."""
+        return replace(self, imbalance=exactly(1.0), load_spread=exactly(0.0))
+
+    def routing_ends(self) -> list[tuple[EngineCosts, EngineCosts]]:
+        """This engine at both ends of each thing unknown about routing, the faster end first."""
+        i, s = self.imbalance, self.load_spread
+        pairs = []
+        if i.low < i.high:
+            pairs.append((self.with_imbalance(i.low), self.with_imbalance(i.high)))
+        if s.low < s.high:
+            pairs.append((replace(self, load_spread=exactly(s.high)), replace(self, load_spread=exactly(s.low))))
+        return pairs
+
 
 def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
     """The costs of an engine profile on a chip, for a model of this attention kind (mla, mla_sparse, gqa)."""
@@ -120,7 +147,7 @@ def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
     for row in profile.all_to_all:
         if row.pattern == "dispatch":
             roles.setdefault(row.name, set()).add(row.role)
-    both = [name for name, found in roles.items() if {"low_latency", "high_throughput"} <= found]
+    both = [name for name, found in roles.items() if {"low_latency", HEAVY} <= found]
     modes = {}
     for dtype in profile.kv_dtypes(chip.efficiency_class, attention):
         kernel = profile.kernel(chip.efficiency_class, attention, dtype)
@@ -138,6 +165,7 @@ def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
         overlap_fraction=interval(parallel.two_batch.fraction) if parallel.two_batch else exactly(0.0),
         imbalance=interval(parallel.expert_imbalance),
         memory_fraction=memory_fraction(profile, chip),
+        of_free=memory.fraction_of == "free",
         context_bytes=float(memory.context),
         graph_bytes=float(memory.graphs),
         comm_buffer_bytes=float(memory.comm_buffers),
@@ -149,6 +177,11 @@ def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
         dispatch_whole=all(row.full_ep for row in profile.all_to_all if row.name in both),
         gather=any(row.pattern == "gather" for row in profile.all_to_all),
         mixed_prefill=sched.mode == "mixed",
+        dispatch_cores=max(
+            (float(row.cores.get(chip.efficiency_class, 0)) for row in profile.all_to_all if row.role == HEAVY),
+            default=0.0,
+        ),
+        norms_in_all_reduce=any(row.fuses_norm for row in profile.all_reduce if chip.efficiency_class in row.chips),
         beside=_beside(parallel.shared_beside),
         custom_all_reduce=tuple((n, profile.all_reduce_max(chip.efficiency_class, n)) for n in ranks),
         core_modes=modes,

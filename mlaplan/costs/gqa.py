@@ -33,10 +33,10 @@ def local_kv_share(a: GQA, tp: Numeric) -> Numeric:
     return ceil_div(a.kv_heads, tp) / a.kv_heads
 
 
-def _projections(m: Machine, a: GQA, t: Numeric, h: Numeric, h_kv: Numeric) -> list[Op]:
+def _projections(m: Machine, a: GQA, t: Numeric, h: Numeric, h_kv: Numeric, tp: Numeric) -> list[Op]:
     d, width = m.model.hidden_size, (h + 2 * h_kv) * a.head_dim
     return [
-        m.elementwise("attention_norm", 4 * t * d * ACTIVATION_BYTES),
+        m.norm("attention_norm", t, tp),
         m.gemm("qkv_proj", "attention", t, d, width),
         m.elementwise("rope_cache", 2 * t * width * ACTIVATION_BYTES),
     ]
@@ -60,7 +60,7 @@ def decode_ops(m: Machine, a: GQA, s: DecodeShape) -> list[Op]:
     rows = pad_to(s.q_len * ceil_div(heads, h_kv), min(m.tile.attention_rows, 16)) * h_kv
     padded = core_flops(s.batch * pad_to(context, m.tile.kv_tokens), rows, a.head_dim)
     nbytes = s.batch * context * row + 2 * t * heads * a.head_dim * ACTIVATION_BYTES
-    ops = _projections(m, a, t, h, h_kv)
+    ops = _projections(m, a, t, h, h_kv, s.attn_tp)
     core = m.core("attention_core", "gqa_decode", Work(flops, padded, nbytes))
     if s.layout == "sequence_sharded":
         ops += [
@@ -80,7 +80,7 @@ def prefill_ops(m: Machine, a: GQA, s: PrefillShape) -> list[Op]:
     nbytes = (2 * t * h + 2 * s.kv_tokens * h_kv) * a.head_dim * ACTIVATION_BYTES
     kv_width = 2 * h_kv * a.head_dim * ACTIVATION_BYTES
     return [
-        *_projections(m, a, t, h, h_kv),
+        *_projections(m, a, t, h, h_kv, s.attn_tp),
         m.collective("kv_gather", "all_gather", s.tokens * kv_width, Group(s.cp)),
         m.core("attention_core", "gqa_prefill", Work(flops, flops, nbytes), "bf16"),
         *_output(m, a, t, h, s.attn_tp),

@@ -143,6 +143,11 @@ class Machine:
         memory_s = nbytes / (fit.memory * self.bandwidth)
         return Op(name, "elementwise", fit.floor + memory_s, flops, nbytes, 0.0, 0.0, memory_s, fit.floor, fit.residual)
 
+    def norm(self, name: str, tokens: Numeric, tp: Numeric) -> Op:
+        """Residual and norm before a block, 8 T d bytes; none where they are part of the sum over TP before it."""
+        op = self.elementwise(name, 4 * tokens * self.model.hidden_size * ACTIVATION_BYTES)
+        return op.scaled(1.0 * (np.asarray(tp) == 1)) if self.engine.norms_in_all_reduce else op
+
     def collective(self, name: str, op: str, size: Numeric, group: Group) -> Op:
         """A collective of `size` bytes over the group."""
         if np.max(group.ranks) == 1:

@@ -166,7 +166,7 @@ def decode_ops(m: Machine, a: MLA, s: DecodeShape) -> list[Op]:
     h, t = ceil_div(a.heads, s.attn_tp), s.tokens
     # a rank that shares no heads (prefill context parallel) has all of them already
     heads = np.minimum(h * s.dcp, a.heads)
-    ops = [*_projections(m, a, t, h), m.per_head("absorb_q", t, h, d_n, d_c)]
+    ops = [*_projections(m, a, t, h, s.attn_tp), m.per_head("absorb_q", t, h, d_n, d_c)]
     if a.sparse:
         ops += indexer_ops(m, a, t, s.batch * s.q_len * s.context, s.batch * s.context)
         ops += _between_ranks(m, a, s, heads, [sparse_core(m, a, t, heads, s.context, s.dcp)])
@@ -182,11 +182,11 @@ def decode_ops(m: Machine, a: MLA, s: DecodeShape) -> list[Op]:
     return ops
 
 
-def _projections(m: Machine, a: MLA, t: Numeric, h: Numeric) -> list[Op]:
+def _projections(m: Machine, a: MLA, t: Numeric, h: Numeric, tp: Numeric) -> list[Op]:
     """Norm, down- and up-projections, rotary embedding, cache write: what comes before the core."""
     d, latent = m.model.hidden_size, a.kv_lora_rank + a.qk_rope_head_dim
     q_width = h * (a.qk_nope_head_dim + a.qk_rope_head_dim)
-    ops = [m.elementwise("attention_norm", 4 * t * d * ACTIVATION_BYTES)]
+    ops = [m.norm("attention_norm", t, tp)]
     if a.q_lora_rank:
         ops += [
             m.gemm("qkv_a", "attention", t, d, a.q_lora_rank + latent),
@@ -251,7 +251,7 @@ def prefill_ops(m: Machine, a: MLA, s: PrefillShape) -> list[Op]:
     """One naive attention block over a step of new tokens, earlier tokens re-expanded from the cache."""
     d, d_r, d_n, d_v = m.model.hidden_size, a.qk_rope_head_dim, a.qk_nope_head_dim, a.v_head_dim
     h, t = ceil_div(a.heads, s.attn_tp), s.tokens / s.cp
-    ops = _projections(m, a, t, h)
+    ops = _projections(m, a, t, h, s.attn_tp)
     latent = (a.kv_lora_rank + d_r) * ACTIVATION_BYTES
     ops.append(m.collective("latent_gather", "all_gather", s.tokens * latent, Group(s.cp)))
     if a.sparse:
@@ -262,6 +262,8 @@ def prefill_ops(m: Machine, a: MLA, s: PrefillShape) -> list[Op]:
         work = prefill_work(s.sequences, t, s.pairs / s.cp, s.kv_tokens, h, (d_n, d_r, d_v), tile)
         ops += [
             m.gemm("kv_b", "attention", s.kv_tokens, a.kv_lora_rank, h * (d_n + d_v)),
+            # the rotary part joins the keys of every head: read d_n, write d_n + d_r
+            m.elementwise("key_join", s.kv_tokens * h * (2 * d_n + d_r) * ACTIVATION_BYTES),
             m.core("attention_core", "mla_prefill", work, "bf16"),
         ]
     ops += [

@@ -6,7 +6,7 @@ The w = tp x dp chips of a pipeline stage hold the experts as EP x MoE-TP. Token
   dispatched   each chip owns 1/tp of its rank's tokens, sends every copy to its expert and gets it back
 Where the engine has both, the faster one is taken, decode and prefill each.
 
-Expected distinct experts that T tokens touch: E (1 - (1 - k/E)^T); their weights are what decode streams.
+How many different experts the tokens touch: see `routing`.
 Source: DeepSeek-V3, arXiv:2412.19437, sec. 3; vLLM and SGLang expert-parallel docs for the gathered way.
 """
 
@@ -22,6 +22,7 @@ from mlaplan.costs.dense import reduce_ops
 from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op, link_op
 from mlaplan.costs.params import routed_per_token
 from mlaplan.costs.roofline import Numeric, ceil_div, pad_to
+from mlaplan.costs.routing import touched
 from mlaplan.costs.shared_experts import APART, Beside, fused_experts, shared_ops
 
 if TYPE_CHECKING:
@@ -49,11 +50,7 @@ class MoeChoice(NamedTuple):
     redundant_experts: int = 0
     fp8_dispatch: bool = True
     beside: Beside = APART
-
-
-def distinct_experts(experts: Numeric, per_token: Numeric, tokens: Numeric) -> Numeric:
-    """Expected distinct experts of E that T tokens with k choices each touch: E (1 - (1 - k/E)^T)."""
-    return experts * (1.0 - (1.0 - per_token / experts) ** tokens)
+    load_spread: float = 0.0  # of the experts, see `routing`
 
 
 def local_experts(f: MoEFFN, ep: Numeric, redundant: int = 0) -> Numeric:
@@ -66,7 +63,7 @@ def ffn_ops(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> list[Op]:
     d = m.model.hidden_size
     t = s.tokens / s.cp
     ops = [
-        m.elementwise("ffn_norm", 4 * t * d * ACTIVATION_BYTES),
+        m.norm("ffn_norm", t, s.tp),
         m.gemm("router", "router", t, d, f.experts + f.zero_experts),
         m.elementwise("router_top_k", t * (f.experts + f.zero_experts) * 4.0),
     ]
@@ -75,14 +72,19 @@ def ffn_ops(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> list[Op]:
     return [*ops, *routed, *_shared(m, f, s, choice, dispatched, routed_s)]
 
 
+def _rows(f: MoEFFN, s: MoeShape, choice: MoeChoice) -> Numeric:
+    """Copies of tokens that the routed experts of the busiest rank work on."""
+    skew = np.where(np.asarray(s.ep) > 1, choice.imbalance, 1.0)
+    return s.tokens * s.dp * routed_per_token(f) / s.ep * skew
+
+
 def _experts(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice, dispatched: bool) -> Op:
     """Routed experts of one chip and shared ones fused with them: its copies of all tokens, its part of their width."""
     k, everyone = routed_per_token(f), s.tokens * s.dp
     joined = fused_experts(f, s.ep, s.decode, choice.beside)
-    skew = np.where(np.asarray(s.ep) > 1, choice.imbalance, 1.0)
-    rows = everyone * (k / s.ep * skew + joined)
+    rows = _rows(f, s, choice) + everyone * joined
     stored = local_experts(f, s.ep, choice.redundant_experts)
-    active = np.minimum(distinct_experts(f.experts, k, everyone) / s.ep, stored) + joined
+    active = np.minimum(touched(f.experts, k, everyone, choice.load_spread) / s.ep, stored) + joined
     # mean rows of an active expert, each padded to the tile
     each = pad_to(rows / active, m.tile.gemm_rows)
     inner = f.intermediate_size / moe_tp(s)
@@ -107,7 +109,7 @@ def _routed(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> tuple[list
     if not np.any(possible):
         return gathered, 0.0
     before, after = _dispatched(m, f, s, choice)
-    dispatched = [*before, _experts(m, f, s, choice, True), *after]
+    dispatched = [*before, _experts(m, f, s, choice, True), *_around_experts(m, f, s, choice), *after]
     slower = sum(op.time_s for op in gathered) > sum(op.time_s for op in dispatched)
     use = np.where(possible & (slower | (not choice.gather)), 1.0, 0.0)
     return [op.scaled(1.0 - use) for op in gathered] + [op.scaled(use) for op in dispatched], use
@@ -128,6 +130,22 @@ def _shared(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice, dispatched: N
     return ops
 
 
+def _around_experts(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> list[Op]:
+    """Kernels of their own beside the bare products behind a dispatch; elsewhere one fit covers the whole block.
+
+    activation   rows x I (2 x 2 in, 1 out) B, quantised in the same pass; prefill writes 16 bit and quantises after:
+                 rows x I (2 x 2 + 2 + 2 + 1) B
+    layout       prefill only: copies to the order of their experts, w in and out, and 16 bit read to sum them up:
+                 rows x d (2 w + 2) B. Low-latency kernels deliver and sum copies in that order.
+    Source: SGLang layers/moe/ep_moe/kernels.py (ep_scatter, silu_and_mul_masked_post_quant_fwd, ep_gather).
+    """
+    rows, inner, width = _rows(f, s, choice), f.intermediate_size / moe_tp(s), 1.0 if choice.fp8_dispatch else 2.0
+    ops = [m.elementwise("expert_activation", rows * inner * (4.0 + width if s.decode else 8.0 + width))]
+    if not s.decode:
+        ops.append(m.elementwise("expert_layout", rows * m.model.hidden_size * (2.0 * width + 2.0)))
+    return ops
+
+
 def _gathered(m: Machine, s: MoeShape) -> tuple[list[Op], list[Op]]:
     """All tokens on all chips: DP gather and scatter, and the sum over the TP ranks."""
     size = s.tokens * s.dp * m.model.hidden_size * ACTIVATION_BYTES
@@ -140,20 +158,24 @@ def _gathered(m: Machine, s: MoeShape) -> tuple[list[Op], list[Op]]:
 
 
 def _dispatched(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> tuple[list[Op], list[Op]]:
-    """All-to-all of the copies over the stage, then the TP ranks share what each of them owned."""
+    """All-to-all of the copies over the stage, then the TP ranks share what each of them owned.
+
+    It ends when the busiest rank has its copies, `imbalance` times the mean; the bytes are those of the mean.
+    """
     d, k = m.model.hidden_size, routed_per_token(f)
     own = s.tokens / s.tp
+    busiest = own * choice.imbalance
     ranks = s.tp * s.dp
     out_bytes, back_bytes = ep_net.copy_bytes(d, choice.fp8_dispatch), 2.0 * d
     copies = k * moe_tp(s)
     ops = []
     for op, nbytes in (("dispatch", out_bytes), ("combine", back_bytes)):
         if s.decode:
-            time_s = ep_net.low_latency_s(m.chip, op, own, copies, nbytes, ranks)
+            time_s = ep_net.low_latency_s(m.chip, op, busiest, copies, nbytes, ranks)
             volume = own * copies * nbytes
         else:
             limit = f.groups_per_token if f.groups > 1 else f.experts_per_token
-            time_s = ep_net.normal_s(m.chip, op, own, copies, nbytes, ranks, limit)
+            time_s = ep_net.normal_s(m.chip, op, busiest, copies, nbytes, ranks, limit)
             volume = own * ep_net.distinct(ranks, copies) * nbytes
         ops.append(link_op(f"moe_{op}", time_s, volume * np.where(ranks > 1, 1.0, 0.0), DEFAULT_RESIDUAL))
     share = m.collective("moe_token_gather", "all_gather", s.tokens * d * ACTIVATION_BYTES, Group(s.tp))

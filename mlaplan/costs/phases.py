@@ -67,9 +67,9 @@ def slowest_link_s(cut: pipeline.Cut, parts: Parts, links: Parts, host: Host) ->
     return np.take_along_axis(of_links, times.argmax(axis=0)[None], axis=0)[0]
 
 
-def _parts(s: Setting, blocks: Columns, table: Table, detail: bool) -> tuple[Parts, Parts | None]:
+def _parts(s: Setting, blocks: Columns, table: Table, detail: bool, decode: bool) -> tuple[Parts, Parts | None]:
     """(times, exposed link times) of the parts of a micro-batch; the latter only with `detail`."""
-    layers, links = step.layer_times(s, blocks, table)
+    layers, links = step.layer_times(s, blocks, table, decode)
     embedding, embedding_link = step.edge_times(blocks, "@embedding", table)
     head, head_link = step.edge_times(blocks, "@head", table)
     drafts, drafts_link = step.mtp_times(blocks, table)
@@ -96,7 +96,7 @@ def _decode(
     s: Setting, cells: Table, pp: int, context: int, budget: Budget, need: NDArray[np.float64], memo: Memo, detail: bool
 ) -> Columns:
     n, cuts = size(cells), pipeline.cuts(s.model, pp)
-    times, links = _parts(s, step.decode_blocks(s, cells, context, memo), cells, detail)
+    times, links = _parts(s, step.decode_blocks(s, cells, context, memo), cells, detail, True)
     host = Host(float(s.engine.step_overhead_s))
     memory = Space(s, cells, budget, memo)
     total = all_stages_s(s, pp, times, host)
@@ -162,7 +162,7 @@ def _prefill(
 ) -> Columns:  # fmt: skip
     e, cuts = s.engine, pipeline.cuts(s.model, pp)
     host = Host(float(e.step_overhead_s), float(e.prefill_layer_host_s))
-    times, links = _parts(s, step.prefill_blocks(s, cells, prompts, memo), cells, detail)
+    times, links = _parts(s, step.prefill_blocks(s, cells, prompts, memo), cells, detail, False)
     send: Numeric = step.send_times(s, cells, step_tokens) if pp > 1 else 0.0
     out = {
         "prefill_s": _under(cut, cuts, lambda one: slowest_s(one, times, host)) + send,

@@ -56,7 +56,8 @@ class Setting:
         # kernels send what the experts multiply: fp8, or int8 where a chip has that instead (arXiv:2506.12708)
         eight_bit = "fp8" in peak or "int8" in peak
         return MoeChoice(
-            e.dispatch, e.dispatch_whole, e.gather, float(e.imbalance), self.redundant_experts, eight_bit, e.beside
+            e.dispatch, e.dispatch_whole, e.gather, float(e.imbalance), self.redundant_experts, eight_bit, e.beside,
+            float(e.load_spread),
         )  # fmt: skip
 
 
@@ -195,16 +196,26 @@ def _priced(
 # ---- stages ----
 
 
-def layer_times(s: Setting, blocks: Columns, table: Table) -> tuple[list[Numeric], list[Numeric]]:
+def hidden_s(s: Setting, chip_s: Numeric, link_s: Numeric, decode: bool) -> Numeric:
+    """What two-batch overlap hides of one batch's communication under the other's compute. [s]
+
+        f min(chip, (1 - c / cores) link)
+
+    c: cores that the dispatch holds meanwhile, so that compute beside it goes on at (cores - c) / cores.
+    """
+    held = 0.0 if decode else s.engine.dispatch_cores / float(s.chip.cores)
+    return float(s.engine.overlap_fraction) * np.minimum(chip_s, (1.0 - held) * link_s)
+
+
+def layer_times(s: Setting, blocks: Columns, table: Table, decode: bool) -> tuple[list[Numeric], list[Numeric]]:
     """(time, exposed link time) of one layer of each kind for one micro-batch, two-batch overlap applied."""
     times, links = [], []
     calls = 1.0 + table["two_batch_overlap"]
-    hidden_part = float(s.engine.overlap_fraction) * table["two_batch_overlap"]
     for kind in pipeline.layer_kinds(s.model):
         names = (*kind.attention, *kind.ffn)
         chip = calls * sum(blocks[f"{n}.chip"] for n in names)
         link = calls * sum(blocks[f"{n}.link"] for n in names)
-        saved = hidden_part * np.minimum(chip, link)
+        saved = table["two_batch_overlap"] * hidden_s(s, chip, link, decode)
         times.append(chip + link - saved)
         links.append(link - saved)
     return times, links

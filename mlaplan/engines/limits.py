@@ -68,6 +68,12 @@ def limits(
             lambda s: (s.dp > 1) & (s.ep == 1),
             lambda s: f"dp={s.dp} with ep=1: {name} has attention DP with EP only",
         )
+    if par.dp_whole:
+        yield Limit(
+            "dp",
+            lambda s: (s.dp > 1) & (s.tp > 1),
+            lambda s: f"dp={s.dp} with tp={s.tp}: {name} has attention DP over all ranks or none",
+        )
     if attention == "mla_sparse" and not par.sparse_tp:
         yield Limit(
             "tp",

@@ -76,7 +76,9 @@ class EngineMemory(Spec):
     """How the device's memory is divided. Copies are counted in bf16."""
 
     fraction: Figure[Share] | None = Field(description="default share for weights and cache")
-    fraction_of: Literal["total", "free"]
+    fraction_of: Literal["total", "free"] = Field(
+        description="of the device's memory, for weights, buffers and cache; or of what these leave, for the cache"
+    )
     reserve: Reserve | None = Field(default=None, description="where the fraction follows from a reserve")
     context: Figure[Bytes]
     graphs: Figure[Bytes]
@@ -156,6 +158,7 @@ class Parallel(Spec):
 
     experts: Literal["any_divisor", "all_or_none"]
     dp_needs_ep: Flag
+    dp_whole: Flag = Field(default=False, description="attention DP over all ranks of a stage or none, never beside TP")
     kv_layouts: tuple[KvLayout, ...]
     dcp: DecodeContext | None
     cp: PrefillContext | None
@@ -183,6 +186,9 @@ class AllToAll(Sourced):
     graphs: Flag = Field(description="works inside CUDA graphs")
     max_tokens: Count | None = Field(default=None, description="tokens a rank may dispatch in one step")
     full_ep: Flag = Field(description="forces experts over all ranks")
+    cores: dict[EfficiencyClass, Count] = Field(
+        default_factory=dict, description="cores that its kernels hold while they run, by class of chip; else none"
+    )
 
 
 class AllReduceLimit(Sourced):
@@ -191,6 +197,7 @@ class AllReduceLimit(Sourced):
     chips: tuple[EfficiencyClass, ...]
     ranks: tuple[Count, ...]
     max_bytes: tuple[Bytes, ...]
+    fuses_norm: Flag = Field(default=False, description="adds the residual and takes the norm in the same kernel")
 
     @model_validator(mode="after")
     def _is_a_table(self) -> AllReduceLimit:
@@ -218,7 +225,6 @@ class Host(Spec):
     eager_prefill_per_layer: Figure[Seconds]
     front_end: Figure[Seconds]
     front_end_per_token: Figure[Seconds]
-    glue_kernels: Figure[Number] = Field(description="small kernels a layer beside the priced ones")
 
 
 class Budget(Sourced):

@@ -85,7 +85,8 @@ def head(q: Question, e: Explanation, change: list[str]) -> str:
 
 def engine(q: Question) -> str:
     """The engine and how much of the memory it uses."""
-    return f"{q.profile.label}, {words.plain(q.budget.memory_fraction)} of the memory"
+    of = "the memory that weights leave" if q.setting.engine.of_free else "the memory"
+    return f"{q.profile.label}, {words.plain(q.budget.memory_fraction)} of {of}"
 
 
 def memory(q: Question, e: Explanation) -> str:
@@ -96,7 +97,10 @@ def memory(q: Question, e: Explanation) -> str:
     ]
     rows.append(_amount(f"cache of {words.times(e.strategy.batch, 'sequence')}", m.items["kv_bytes"]))
     rows.append(_amount("total", m.total_bytes))
-    share = f"{words.plain(q.budget.memory_fraction)} of {format_bytes(m.capacity_bytes)}"
+    fraction = words.plain(q.budget.memory_fraction)
+    share = f"{fraction} of {format_bytes(m.capacity_bytes)}"
+    if q.setting.engine.of_free:
+        share = f"the cache {fraction} of what is left"
     rows.append(_amount(f"usable, {share}", m.usable_bytes))
     table = grid([text("memory per chip"), Column("GB"), Column("GiB")], rows)
     return f"{table}\n{wrapped(_cache(q, e, m))}"

@@ -7,9 +7,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mlaplan.report import peers_table
 from mlaplan.report.tables import as_markdown
 from mlaplan.report.validate_data import groups
 from mlaplan.report.validate_text import GROUP_HEAD, MARKS, group_cells
+from mlaplan.validation.peers import committed
 
 if TYPE_CHECKING:
     from mlaplan.validation.run import Run
@@ -45,7 +47,9 @@ def document(run: Run) -> str:
     parts += ["## Where the model is off, and why", *(f"- {line}" for line in w["known_bad"])]
     head = ["tool", "what", "error", "source"]
     rows = [[r["tool"], r["what"], r["error"], r["source"]] for r in w["others"]]
-    parts += ["## Beside other tools", w["beside"], as_markdown(head, rows)]
+    others = committed()
+    parts += ["## Beside other tools", *w["beside"], peers_table.versions(others), peers_table.markdown(others)]
+    parts += ["### Figures that others published", as_markdown(head, rows)]
     if run.notes:
         parts += ["## Not compared here", *(f"- {note}" for note in run.notes)]
     return _joined(parts)

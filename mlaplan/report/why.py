@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mlaplan.rules.rule import Question
 
 CORE = ("attention_core", "kv_cache_cast", "indexer_scores", "indexer_top_k")
+EXPERTS = ("routed_experts", "expert_activation", "expert_layout")
 PROJECTIONS = (
     "qkv_a", "q_a", "q_b", "q_proj", "kv_a", "kv_b", "qkv_proj", "absorb_q", "absorb_o", "o_proj", "indexer_q",
     "indexer_k",
@@ -153,7 +154,7 @@ def group_of(op: Op) -> str:
         return "attention core"
     if op.name in PROJECTIONS:
         return "attention weights"
-    if op.name == "routed_experts":
+    if op.name in EXPERTS:
         return "routed experts"
     if op.name.startswith(("dense_", "shared_")):
         return "dense and shared FFN"

@@ -110,15 +110,15 @@ def _term(q: Question, e: Explanation, op: Op) -> str:
 
 def _experts_hit(q: Question, e: Explanation) -> str | None:
     """How many experts of a layer the tokens of a step reach."""
-    from mlaplan.costs.moe import distinct_experts
     from mlaplan.costs.params import routed_per_token
+    from mlaplan.costs.routing import touched
 
     moe = next((f for f in q.setting.model.ffn.values() if f.kind == "moe"), None)
     if moe is None:
         return None
     s = e.strategy
     tokens = -(-s.batch // min(s.pp, s.batch)) * (1 + s.mtp) * s.dp
-    hit = float(distinct_experts(moe.experts, routed_per_token(moe), tokens))
+    hit = float(touched(moe.experts, routed_per_token(moe), tokens, float(q.setting.engine.load_spread)))
     return f"the {tokens:,} tokens of a step reach {hit:.0f} of {moe.experts} experts a layer, each read once"
 
 

@@ -38,7 +38,7 @@ def operator_ops(point: Point) -> list[Op]:
 
     from mlaplan.costs.machine import Machine as Pricer
 
-    engine = q.setting.engine if "imbalance" in point.given else q.setting.engine.with_imbalance(1.0)
+    engine = q.setting.engine if "imbalance" in point.given else q.setting.engine.with_even_experts()
     choice = replace(q.setting, engine=engine).moe
     m = Pricer(s.chip, s.model, engine, st.weight_dtype, st.kv_dtype)
     w, kind = point.workload, point.operator

@@ -11,6 +11,7 @@ from mlaplan.explain import acceptance, explain
 from mlaplan.serving import client as clients
 from mlaplan.serving.step_tables import StepTables, tables
 from mlaplan.validation.setting import asked
+from mlaplan.validation.steps import decode_step_s, routing_ends
 from mlaplan.validation.terms import by_time, doubts_of
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def _spreads(
     assert parts.decode is not None and parts.prefill is not None
     e = q.setting.engine
     d, p = parts.decode.step_s, parts.prefill.step_s
-    uneven = _imbalance_ends(q, st, parts)
+    routed = decode_step_s(q, parts.strategy, q.workload.mean_context)
     runs: list[tuple[Result, Result]] = []
 
     def both(low: tuple[StepTables, Habits], high: tuple[StepTables, Habits]) -> None:
@@ -162,8 +163,8 @@ def _spreads(
     both(decode(d.low / d.value), decode(d.high / d.value))
     both((at.scaled(prefill=p.low / p.value), habits), (at.scaled(prefill=p.high / p.value), habits))
     both(front("low"), front("high"))
-    if uneven is not None:
-        both(decode(uneven[0]), decode(uneven[1]))
+    for fast, slow in routing_ends(q, parts.strategy, q.workload.mean_context):
+        both(decode(min(fast / routed, 1.0)), decode(max(slow / routed, 1.0)))
     if accepted.high > accepted.low:
         ends = [habits_of(q, st, kv_tokens, lag, a) for a in (accepted.high, accepted.low)]
         both((at, ends[0]), (at, ends[1]))
@@ -180,22 +181,6 @@ def _spreads(
             found.append(band.Spread(max(-min(changes), 0.0), max(max(changes), 0.0)))
         out[kind] = band.together(*found)
     return out
-
-
-def _imbalance_ends(q: Question, st: Strategy, parts: Explanation) -> tuple[float, float] | None:
-    """Decode time at both ends of the engine's expert imbalance, over that at its middle."""
-    known = q.setting.engine.imbalance
-    if st.ep == 1 or known.low == known.high or parts.decode is None:
-        return None
-    ends = []
-    for f in (known.low, known.high):
-        setting = replace(q.setting, engine=q.setting.engine.with_imbalance(f))
-        context = q.workload.mean_context
-        step = explain(replace(q, setting=setting), parts.strategy, decode_context=context, served=False).decode
-        base = explain(q, parts.strategy, decode_context=context, served=False).decode
-        assert step is not None and base is not None
-        ends.append(step.step_s.value / base.step_s.value)
-    return min(ends[0], 1.0), max(ends[1], 1.0)
 
 
 def _terms(found: Served, metric: str) -> dict[str, float]:

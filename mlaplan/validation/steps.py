@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mlaplan.costs.band import Spread, of_interval, together
@@ -12,6 +13,9 @@ from mlaplan.validation.terms import by_time, doubts_of
 
 if TYPE_CHECKING:
     from mlaplan.costs.breakdown import Phase
+    from mlaplan.costs.engine import EngineCosts
+    from mlaplan.rules.rule import Question
+    from mlaplan.strategy import Strategy
     from mlaplan.validation.points import Point
 
 
@@ -34,7 +38,7 @@ def _value(point: Point) -> tuple[Interval, Phase, bool]:
         return value, found.prefill, found.memory.kv_tokens > 0
     found = explain(q, st, decode_context=w["context"], served=False, tokens_given=tokens)
     assert found.decode is not None
-    step = with_imbalance(point, found.decode)
+    step = with_routing(point, found.decode)
     accepted = acceptance(q, st.mtp, tokens)
     room = found.memory.kv_tokens > 0
     if point.metric == "step":
@@ -48,25 +52,28 @@ def _value(point: Point) -> tuple[Interval, Phase, bool]:
     return Interval(of * accepted.value / step.value, low.low, high.high), found.decode, room
 
 
-def with_imbalance(point: Point, phase: Phase) -> Interval:
-    """The step's band, widened by the engine's interval of how unevenly experts are chosen."""
-    from dataclasses import replace
-
-    if "imbalance" in point.given:
-        return phase.step_s
+def with_routing(point: Point, phase: Phase) -> Interval:
+    """The step's band, widened by what is unknown about how experts are chosen."""
     q, st, _ = asked(point)
-    known = q.setting.engine.imbalance
-    ends = [
-        explain(
-            replace(q, setting=replace(q.setting, engine=q.setting.engine.with_imbalance(f))), st,
-            decode_context=point.workload["context"], served=False,
-        ).decode
-        for f in (known.low, known.high)
-    ]  # fmt: skip
     value = phase.step_s.value
-    assert ends[0] is not None and ends[1] is not None
-    uneven = Spread(max(value - ends[0].step_s.value, 0.0), max(ends[1].step_s.value - value, 0.0))
-    return together(of_interval(phase.step_s), uneven).around(value)
+    ends = routing_ends(q, st, point.workload["context"])
+    spreads = [Spread(max(value - fast, 0.0), max(slow - value, 0.0)) for fast, slow in ends]
+    return together(of_interval(phase.step_s), *spreads).around(value)
+
+
+def routing_ends(q: Question, st: Strategy, context: int) -> list[tuple[float, float]]:
+    """Decode steps at both ends of each thing unknown about routing, the faster first. [s]"""
+
+    def step_s(engine: EngineCosts) -> float:
+        return decode_step_s(replace(q, setting=replace(q.setting, engine=engine)), st, context)
+
+    return [(step_s(fast), step_s(slow)) for fast, slow in q.setting.engine.routing_ends()]
+
+
+def decode_step_s(q: Question, st: Strategy, context: int) -> float:
+    found = explain(q, st, decode_context=context, served=False).decode
+    assert found is not None
+    return found.step_s.value
 
 
 def _rate(amount: float, of: Interval) -> Interval:

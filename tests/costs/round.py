@@ -55,7 +55,8 @@ def model(
 def engine(**changes: Any) -> EngineCosts:
     """An engine without host time, overlap, imbalance, buffers or kernels of its own."""
     plain = {
-        "name": "plain", "memory_fraction": 0.9, "context_bytes": 0.0, "graph_bytes": 0.0, "comm_buffer_bytes": 0.0,
+        "name": "plain", "memory_fraction": 0.9, "of_free": False, "load_spread": exactly(0.0),
+        "context_bytes": 0.0, "graph_bytes": 0.0, "comm_buffer_bytes": 0.0,
         "dispatch_buffer_bytes": 0.0, "hidden_copies": 1.0, "routed_copies": 1.0, "workspace": None, "dispatch": False,
         "dispatch_whole": False,
         "gather": True, "mixed_prefill": False, "step_overhead_s": exactly(0.0), "prefill_layer_host_s": exactly(0.0),

@@ -88,6 +88,16 @@ def test_two_batch_overlap_hides_what_it_says():
     assert found.comm_share < link / found.step_s.value
 
 
+def test_what_a_prefill_dispatch_hides_is_paid_in_cores():
+    """20 of 132 cores are held while it runs: of one batch's communication at most 112 / 132 are won."""
+    q = question("deepseek-v3", "h200-sxm", work=WORK)
+    row = Strategy(dp=16, ep=16, weight_dtype="fp8", batch=64, two_batch_overlap=1)
+    ops = times(explain(q, row).prefill)
+    link = sum(t for name, t in ops.items() if name.startswith("moe_"))
+    assert q.setting.engine.dispatch_cores == 20
+    assert 0 < -ops["two_batch_overlap"] <= float(q.setting.engine.overlap_fraction) * 112 / 132 * link * (1 + 1e-9)
+
+
 def test_drafts_are_told_apart():
     q = question("deepseek-v3", "h200-sxm", work=WORK)
     one, two = (times(explain(q, Strategy(tp=8, weight_dtype="fp8", batch=8, mtp=k)).decode) for k in (1, 2))

@@ -51,6 +51,17 @@ def test_the_fullest_stage_decides():
         assert float(whole.tokens(cut)[0]) == float(found.kv_tokens[0])
 
 
+def test_a_fraction_of_what_is_left_is_the_caches():
+    """0.9 of what weights, activations and logits leave of 100 GB."""
+    plain, free = (r.setting(r.model(layers=4), of_free=of_free) for of_free in (False, True))
+    whole = capacity.Budget(2000, 1.0)
+    (cut,) = cuts(plain.model, 1)[:1]
+    table = Table(to_table([Strategy()]))
+    most = float(capacity.Space(plain, table, whole, Memo()).tokens(cut)[0])
+    assert float(capacity.Space(free, table, BUDGET, Memo()).tokens(cut)[0]) == pytest.approx(0.9 * most, abs=1)
+    assert capacity.usable_bytes(free, BUDGET) == 100e9
+
+
 def test_negative_room_says_that_weights_do_not_fit():
     s = r.setting(r.model(layers=4))
     tight = capacity.Budget(2000, 0.0001)

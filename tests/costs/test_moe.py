@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scalar.cases import model as shipped
 
 from mlaplan.costs import moe, params
@@ -18,22 +16,6 @@ ROUND = r.model(ffn=r.MOE)
 def block(tokens=10, tp=1, dp=1, ep=1, cp=1, is_decode=True, model=ROUND, choice=None):
     m, shape = r.machine(model), moe.MoeShape(tokens, tp, dp, ep, cp, is_decode)
     return r.named(moe.ffn_ops(m, m.model.ffn["f"], shape, choice or moe.MoeChoice(False)))
-
-
-def test_expected_distinct_experts():
-    # 4 of 20 per token: one token touches 4, two 20 (1 - 0.8^2) = 7.2
-    assert moe.distinct_experts(20, 4, 1) == pytest.approx(4)
-    assert moe.distinct_experts(20, 4, 2) == pytest.approx(7.2)
-    # DeepSeek-V3 at 128 tokens: 251.6 of 256
-    assert moe.distinct_experts(256, 8, 128) == pytest.approx(251.6, abs=0.05)
-
-
-@given(st.integers(1, 512), st.integers(1, 100_000), st.data())
-def test_distinct_experts_rise_with_tokens_and_never_pass_what_there_is(experts, tokens, data):
-    k = data.draw(st.integers(1, experts))
-    found = float(moe.distinct_experts(experts, k, tokens))
-    assert k * (1 - 1e-12) <= found <= min(experts, tokens * k) * (1 + 1e-12)
-    assert found <= float(moe.distinct_experts(experts, k, tokens + 1)) * (1 + 1e-15)
 
 
 def test_an_expert_rank_stores_copies_of_hot_experts_too():

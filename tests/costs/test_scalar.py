@@ -18,6 +18,7 @@ PAIRS = [
     # calibrations: between them they have every optional term of a kernel, and knees
     ("deepseek-v3", "h200-sxm:sglang", "sglang", 64),
     ("deepseek-v3", "h100-sxm:trtllm", "generic", 64),
+    ("deepseek-v3", "h200-sxm:trtllm", "trtllm", 64),
     ("kimi-k2.5", "h100-sxm:vllm", "vllm", 64),
     ("deepseek-v3.2", "h800-sxm", "generic", 64),
     ("glm-5.2", "h20", "generic", 64),

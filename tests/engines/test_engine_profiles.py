@@ -17,9 +17,10 @@ EVERY = [f"{name}@{version}" for name in engine_names() for version in engine_ve
 
 
 def test_versions_are_the_ones_promised():
-    assert engine_names() == ("generic", "sglang", "vllm")
+    assert engine_names() == ("generic", "sglang", "trtllm", "vllm")
     assert engine_versions("vllm") == ("0.9.2", "0.11.0", "0.15.1", "0.26.0", "0.33.0")
     assert engine_versions("sglang") == ("0.5.5", "0.5.23")
+    assert engine_versions("trtllm") == ("1.1.0", "1.3.0")
 
 
 @pytest.mark.parametrize("name", EVERY)

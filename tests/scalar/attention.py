@@ -86,7 +86,7 @@ def prefill(case: Case, a: Any, s: Prefill) -> Ledger:
 
 def _mla_decode(case: Case, a: Any, s: Decode) -> Ledger:
     out, t, h = Ledger(case), s.batch * s.q_len, per_rank(a.heads, s.ranks)
-    _project(out, a, t, h)
+    _project(out, a, t, h, s.ranks)
     out.per_head(h, t, a.qk_nope_head_dim, a.kv_lora_rank)
     if a.sparse:
         _index(out, a, t, t * s.context, s.batch * s.context)
@@ -102,11 +102,11 @@ def _mla_decode(case: Case, a: Any, s: Decode) -> Ledger:
     return out
 
 
-def _project(out: Ledger, a: Any, t: float, h: int) -> None:
+def _project(out: Ledger, a: Any, t: float, h: int, ranks: int) -> None:
     """Norm; q and latent down-projections, norm and rotary embedding, q up."""
     d, latent = out.case.model.hidden_size, a.kv_lora_rank + a.qk_rope_head_dim
     q = h * (a.qk_nope_head_dim + a.qk_rope_head_dim)
-    out.move(4 * t * d * WIRE)
+    out.norm(t, ranks)
     if a.q_lora_rank:
         out.gemm("attention", t, d, a.q_lora_rank + latent)
         out.move(2 * t * (a.q_lora_rank + latent + q) * WIRE)
@@ -192,13 +192,14 @@ def _latent_core(out: Ledger, a: Any, s: Decode) -> None:
 def _mla_prefill(case: Case, a: Any, s: Prefill) -> Ledger:
     out, t, h = Ledger(case), s.tokens / s.cp, per_rank(a.heads, s.ranks)
     d_n, d_r, d_v = a.qk_nope_head_dim, a.qk_rope_head_dim, a.v_head_dim
-    _project(out, a, t, h)
+    _project(out, a, t, h, s.ranks)
     out.collective("all_gather", s.tokens * (a.kv_lora_rank + d_r) * WIRE, s.cp)
     if a.sparse:
         _index(out, a, t, s.pairs / s.cp, s.keys)
         _selected_prefill(out, a, s, t, h)
     else:
         out.gemm("attention", s.keys, a.kv_lora_rank, h * (d_n + d_v))
+        out.move(s.keys * h * (d_n + d_n + d_r) * WIRE)
         width, tile = h * (d_n + d_r + d_v), case.chip.kernel("mla_prefill", "bf16").tile
         pairs, io, more = s.pairs / s.cp, (t + s.keys) * width * WIRE, {}
         if tile is not None:
@@ -249,9 +250,9 @@ def _selected_prefill(out: Ledger, a: Any, s: Prefill, t: float, h: int) -> None
 # ---- grouped queries ----
 
 
-def _gqa_project(out: Ledger, a: Any, t: float, h: int, h_kv: int) -> None:
+def _gqa_project(out: Ledger, a: Any, t: float, h: int, h_kv: int, ranks: int) -> None:
     d, width = out.case.model.hidden_size, (h + 2 * h_kv) * a.head_dim
-    out.move(4 * t * d * WIRE)
+    out.norm(t, ranks)
     out.gemm("attention", t, d, width)
     out.move(2 * t * width * WIRE)
 
@@ -260,7 +261,7 @@ def _gqa_decode(case: Case, a: Any, s: Decode) -> Ledger:
     out, t = Ledger(case), s.batch * s.q_len
     h, h_kv, tile = per_rank(a.heads, s.ranks), per_rank(a.kv_heads, s.ranks), case.chip.padding
     heads, context = min(h * s.dcp, a.heads), longest_share(s.context, s.dcp, out.case.engine.merge.interleave)
-    _gqa_project(out, a, t, h, h_kv)
+    _gqa_project(out, a, t, h, h_kv, s.ranks)
     # the queries of one KV head fill the rows of its tile together
     rows = h_kv * tiles(s.q_len * per_rank(heads, h_kv), min(tile.attention_rows, 16))
     row = cache_row(a, case.kv_dtype) * h_kv / a.kv_heads
@@ -279,7 +280,7 @@ def _gqa_decode(case: Case, a: Any, s: Decode) -> Ledger:
 def _gqa_prefill(case: Case, a: Any, s: Prefill) -> Ledger:
     out, t = Ledger(case), s.tokens / s.cp
     h, h_kv = per_rank(a.heads, s.ranks), per_rank(a.kv_heads, s.ranks)
-    _gqa_project(out, a, t, h, h_kv)
+    _gqa_project(out, a, t, h, h_kv, s.ranks)
     out.collective("all_gather", s.tokens * 2 * h_kv * a.head_dim * WIRE, s.cp)
     nbytes = 2 * (t * h + s.keys * h_kv) * a.head_dim * WIRE
     out.core("gqa_prefill", 4.0 * s.pairs / s.cp * h * a.head_dim, nbytes, "bf16")

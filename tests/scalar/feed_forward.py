@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 from . import attention, links
@@ -51,7 +53,7 @@ def block(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> Ledger:
 
 def _dense(case: Case, f: Any, t: int, r: Ranks) -> Ledger:
     out = Ledger(case)
-    out.move(4 * t / r.cp * case.model.hidden_size * WIRE)
+    out.norm(t / r.cp, r.tp)
     groups = r.dp if case.engine.placement.dense and everyone(case, r) else 1
     size = t * groups * case.model.hidden_size * WIRE
     if groups > 1:
@@ -70,15 +72,29 @@ def weighted_choices(f: Any) -> float:
     return f.experts_per_token * f.experts / (f.experts + f.zero_experts)
 
 
-def touched(experts: int, k: float, tokens: float) -> float:
-    """E (1 - (1 - k/E)^T)"""
-    return experts * (1.0 - (1.0 - k / experts) ** tokens)
+def touched(experts: int, k: float, tokens: float, spread: float) -> float:
+    """Experts found by T tokens, each liked by the quantile of a log-normal law that it stands for, k a token.
+
+    Of sixteen equal groups of experts, group i is chosen by one draw with p_i and by one token, which draws until
+    it has k different experts, with 1 - (1 - p_i)^c.
+    """
+    liking = [math.exp(spread * NormalDist().inv_cdf((i + 0.5) / 16)) for i in range(16)]
+    p = [min(w / sum(liking) * 16 / experts, 1 - 1e-12) for w in liking]
+
+    def found(draws: float) -> float:
+        return experts / 16 * sum(1 - (1 - x) ** draws for x in p)
+
+    low, high = 0.0, 1e9
+    for _ in range(300):
+        middle = (low + high) / 2
+        low, high = (middle, high) if found(middle) < k else (low, middle)
+    return found(high * tokens)
 
 
 def _moe(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> Ledger:
     out, d, choices = Ledger(case), case.model.hidden_size, f.experts + f.zero_experts
     own = t / r.cp
-    out.move(4 * own * d * WIRE)
+    out.norm(own, r.tp)
     out.gemm("router", own, d, choices)
     out.move(own * choices * 4.0)
     routed, dispatched = _routed(case, f, t, r, decode)
@@ -128,6 +144,12 @@ def _routed(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> tuple[Ledger,
     # behind a dispatch engines run another kernel, where its fit is known
     own = products(case, "routed")[0] in case.chip.efficiency.get("grouped_gemm_ep", {})
     _experts(dispatched, f, t, r, "grouped_gemm_ep" if own else "grouped_gemm", decode)
+    narrow = 1 if "fp8" in case.chip.peak or "int8" in case.chip.peak else 2
+    rows = t * r.dp * weighted_choices(f) / r.ep * float(e.imbalance)
+    # gate and up in, their product out; in prefill it is written wide, read and quantised
+    dispatched.move(rows * f.intermediate_size / r.moe_tp * (4 + narrow if decode else 4 + 2 + 2 + narrow))
+    if not decode:  # to the experts' order, and read there to be summed
+        dispatched.move(rows * case.model.hidden_size * (narrow + narrow + 2))
     if e.gather and gathered.chip_s + gathered.link_s <= dispatched.chip_s + dispatched.link_s:
         return gathered, False
     return dispatched, True
@@ -140,7 +162,7 @@ def _experts(out: Ledger, f: Any, t: int, r: Ranks, op: str, decode: bool) -> No
     joined = joining(case, f, r, decode)
     rows = t * r.dp * (k / r.ep * skew + joined)
     stored = -(-(f.experts + case.redundant_experts) // r.ep)
-    active = min(touched(f.experts, k, t * r.dp) / r.ep, stored) + joined
+    active = min(touched(f.experts, k, t * r.dp, float(case.engine.load_spread)) / r.ep, stored) + joined
     stored += joined
     padded = active * tiles(rows / active, case.chip.padding.gemm_rows)
     inner = f.intermediate_size / r.moe_tp
@@ -161,7 +183,8 @@ def _gathered(case: Case, t: int, r: Ranks) -> float:
 
 def _dispatched(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> float:
     out, d, ranks = Ledger(case), case.model.hidden_size, r.tp * r.dp
-    own, copies = t / r.tp, weighted_choices(f) * r.moe_tp
+    # the rank whose experts are liked most receives most
+    own, copies = t / r.tp * float(case.engine.imbalance), weighted_choices(f) * r.moe_tp
     node_limit = f.groups_per_token if f.groups > 1 else f.experts_per_token
     narrow = "fp8" in case.chip.peak or "int8" in case.chip.peak
     for op, width in (("dispatch", links.copy_width(d, narrow)), ("combine", 2.0 * d)):

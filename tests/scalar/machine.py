@@ -159,6 +159,11 @@ class Ledger:
         fit = self.case.chip.kernel("elementwise", "bf16")
         self.chip_s += fit.floor + nbytes / (fit.memory * float(self.case.chip.memory.bandwidth))
 
+    def norm(self, t: float, tp: int) -> None:
+        """Residual and norm; nothing where they are part of the sum over TP before them."""
+        if tp == 1 or not self.case.engine.norms_in_all_reduce:
+            self.move(4 * t * self.case.model.hidden_size * WIRE)
+
     def cast(self, elements: float) -> None:
         """Widening of the whole cache before the core, where the engine does that."""
         mode = self.case.engine.core_mode(self.case.kv_dtype)

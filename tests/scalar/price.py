@@ -63,11 +63,14 @@ class Blocks(NamedTuple):
         return total + stage.first * self.embedding[part] + stage.last * self.tail[part]
 
 
-def layer_time(ledgers: list[Ledger], halves: int, hidden: float) -> tuple[float, float]:
-    """(time, exposed link time): two half batches hide a part of the smaller of chip and link time."""
+def layer_time(ledgers: list[Ledger], halves: int, hidden: float, held_cores: float) -> tuple[float, float]:
+    """(time, exposed link time): two half batches hide a part of the smaller of chip and link time.
+
+    held_cores: part of the cores that communication holds, so that what it hides is paid in slower compute.
+    """
     chip = halves * sum(x.chip_s for x in ledgers)
     link = halves * sum(x.link_s for x in ledgers)
-    saved = hidden * min(chip, link) if halves > 1 else 0.0
+    saved = hidden * min(chip, (1 - held_cores) * link) if halves > 1 else 0.0
     return chip + link - saved, link - saved
 
 
@@ -157,7 +160,7 @@ def prefill_round(case: Case, st: Any, option: list[Stage], step_tokens: int, wo
     ffn = {n: feed_forward.block(case, f, t, ranks, False) for n, f in model.ffn.items()}
     finished = max(t / shape.new, 1.0)
     blocks = Blocks(
-        _layers(option, attn, ffn, halves, float(e.overlap_fraction)),
+        _layers(option, attn, ffn, halves, float(e.overlap_fraction), e.dispatch_cores / float(case.chip.cores)),
         times(feed_forward.embedding(case, t, st.tp), halves),
         times(feed_forward.head(case, finished, ranks), halves),
     )
@@ -171,10 +174,15 @@ def prefill_round(case: Case, st: Any, option: list[Stage], step_tokens: int, wo
 
 
 def _layers(
-    option: list[Stage], attn: dict[str, Ledger], ffn: dict[str, Ledger], halves: int, hidden: float
+    option: list[Stage],
+    attn: dict[str, Ledger],
+    ffn: dict[str, Ledger],
+    halves: int,
+    hidden: float,
+    held_cores: float = 0.0,
 ) -> dict[Any, tuple[float, float]]:
     return {
-        kind: layer_time([attn[n] for n in kind[0]] + [ffn[n] for n in kind[1]], halves, hidden)
+        kind: layer_time([attn[n] for n in kind[0]] + [ffn[n] for n in kind[1]], halves, hidden, held_cores)
         for kind in option[0].layers
     }
 
@@ -191,7 +199,9 @@ def sequence_tokens(st: Any, max_context: int) -> int:
 def held(case: Case, st: Any, option: list[Stage], other: float, budget: Any) -> tuple[float, float, float]:
     """(distinct tokens, weight bytes, cache bytes per token) of the stage that holds the fewest tokens."""
     model, s = case.model, memory.Shards(st.tp, st.dp, st.ep, st.dcp, st.cp)
-    free = budget.memory_fraction * float(case.chip.memory.capacity) - other
+    share = budget.memory_fraction
+    whole, of_rest = (1.0, share) if case.engine.of_free else (share, 1.0)
+    free = whole * float(case.chip.memory.capacity) - other
     found = []
     for stage in option:
         weights = sum(n * memory.layer_weights(case, kind, s) for kind, n in stage.layers.items() if n)
@@ -203,7 +213,7 @@ def held(case: Case, st: Any, option: list[Stage], other: float, budget: Any) ->
         if stage.last and st.mtp:
             weights += memory.draft_weights(case, s)
             cache += memory.draft_cache(case, s, st.kv_layout)
-        found.append((math.floor((free - weights) / cache), weights, cache))
+        found.append((math.floor(of_rest * (free - weights) / cache), weights, cache))
     return min(found, key=lambda f: f[0])
 
 
