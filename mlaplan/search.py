@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from mlaplan import ranking, space
 from mlaplan.costs import capacity, phases, step
 from mlaplan.costs.factor import Columns, Domain, Memo, Primer, Table, distinct, domain, size
-from mlaplan.costs.memory import LOGIT_BYTES
 from mlaplan.costs.operators import Prefill
 from mlaplan.costs.pipeline import cuts
 from mlaplan.costs.precision import weight_targets
@@ -187,11 +186,12 @@ def sequences_held(q: Question, table: Table, memo: Memo) -> tuple[NDArray[np.fl
     room, short = np.full(size(table), -1.0), np.full(size(table), np.inf)
     for pp, rows, sub in capacity.rows_by_depth(table):
         memory = capacity.Space(q.setting, sub, q.budget, memo)
-        # each further sequence also takes its logits
-        logits = (1 + sub["mtp"]) * q.setting.model.vocab_size * LOGIT_BYTES
+        # each further sequence also takes its logits, first from what the engine leaves free for them
+        logits = capacity.sequence_logit_bytes(q.setting, sub)
         for cut in cuts(q.setting.model, pp):
             tokens, _, per_token = memory.room(cut)
-            held = np.floor((tokens * per_token + logits) / (per_sequence[rows] * per_token + logits))
+            cached, whole = tokens * per_token, per_sequence[rows] * per_token
+            held = np.floor(np.minimum(cached / whole, (cached + memory.slack + logits) / (whole + logits)))
             room[rows] = np.maximum(room[rows], np.where(tokens < 0, -1.0, held))
             short[rows] = np.minimum(short[rows], (per_sequence[rows] - tokens) * per_token)
     return room, short

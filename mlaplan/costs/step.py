@@ -94,6 +94,11 @@ PREFILL_FEED_FORWARD = ("weight_dtype", "tp", "dp", "ep", "cp", "step_tokens")
 PREFILL_EDGES = ("weight_dtype", "tp", "step_tokens")
 
 
+def _with_head(s: Setting, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns of a block with the head: attention DP plays a part where the engine divides the head over it."""
+    return (*names, "dp", "ep") if s.engine.placement.head else names
+
+
 def decode_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Columns:
     """Time of every block kind of a decode micro-batch, per row; `@mtp` is one drafted token for each sequence."""
     choice = s.moe
@@ -107,11 +112,11 @@ def decode_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Columns
 
     def edges(m: Machine, c: Table) -> Blocks:
         tokens = c["seqs"] * c["q_len"]
-        return {"@embedding": dense.embedding_ops(m, tokens, c["tp"]), "@head": dense.head_ops(m, tokens, c["tp"])}
+        return {"@embedding": dense.embedding_ops(m, tokens, c["tp"]), "@head": operators.head(m, tokens, c)}
 
     out = _priced(s, memo, "decode attention", cells, ATTENTION, attention)
     out |= _priced(s, memo, "decode feed-forward", cells, FEED_FORWARD, feed_forward)
-    out |= _priced(s, memo, "decode edges", cells, EDGES, edges)
+    out |= _priced(s, memo, "decode edges", cells, _with_head(s, EDGES), edges)
     if s.model.mtp is not None and np.any(cells["mtp"] > 0):
         out |= _draft_blocks(s, cells, context, memo)
     return out
@@ -129,7 +134,7 @@ def _draft_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Columns
                 *dense.embedding_ops(m, c["seqs"], c["tp"]),
                 dense.mtp_projection(m, c["seqs"]),
                 *operators.attention_decode(m, mtp.attention, one, context),
-                *dense.head_ops(m, c["seqs"], c["tp"]),
+                *operators.head(m, c["seqs"], c),
             ]
         }
 
@@ -137,7 +142,7 @@ def _draft_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Columns
         one = c.having(tokens=c["seqs"], cp=np.ones_like(c["tp"]))
         return {"@draft_ffn": operators.feed_forward(m, mtp.ffn, one, True, choice)}
 
-    parts = _priced(s, memo, "draft", cells, DRAFT, around)
+    parts = _priced(s, memo, "draft", cells, _with_head(s, DRAFT), around)
     parts |= _priced(s, memo, "draft feed-forward", cells, DRAFT_FEED_FORWARD, feed_forward)
     if not parts:  # while a memo is primed
         return {}
@@ -158,11 +163,11 @@ def prefill_blocks(s: Setting, cells: Table, prompts: Prefill, memo: Memo) -> Co
     def edges(m: Machine, c: Table) -> Blocks:
         tokens = c["step_tokens"]
         rows = finished(tokens, prompts)
-        return {"@embedding": dense.embedding_ops(m, tokens, c["tp"]), "@head": dense.head_ops(m, rows, c["tp"])}
+        return {"@embedding": dense.embedding_ops(m, tokens, c["tp"]), "@head": operators.head(m, rows, c)}
 
     out = _priced(s, memo, "prefill attention", cells, PREFILL_ATTENTION, attention)
     out |= _priced(s, memo, "prefill feed-forward", cells, PREFILL_FEED_FORWARD, feed_forward)
-    return out | _priced(s, memo, "prefill edges", cells, PREFILL_EDGES, edges)
+    return out | _priced(s, memo, "prefill edges", cells, _with_head(s, PREFILL_EDGES), edges)
 
 
 def finished(tokens: Numeric, prompts: Prefill) -> Numeric:
