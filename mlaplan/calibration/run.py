@@ -120,14 +120,14 @@ def from_tables(chip: Chip, engine: str, modes: Modes) -> Calibrated:
             out.skipped.append(f"{op} {dtype}: {len(rows)} usable calls")
             continue
         fitted = fitting.fit(forms.form_of(op, dtype), rows, chip, known_of(chip, op, dtype))
-        if _within(out, f"{op} {dtype}", fitted.errors.mape):
+        if within(out, f"{op} {dtype}", fitted.errors.mape):
             core = fitted if (op, dtype) == ("mla_decode", "bf16") else core
             out.kernels.append(fitted)
     for link_rows, wide in collective_rows(chip.name, engine):
         copies = link_rows.op in ("dispatch", "combine")
         bound = np.inf if wide else float(chip.scale_up.bandwidth)
         found = links.fit(link_rows, knee=not (wide or copies), bound=bound)
-        if _within(out, found.op, found.errors.mape):
+        if within(out, found.op, found.errors.mape):
             (out.scale_out if wide else out.scale_up).append(found)
     return out
 
@@ -137,7 +137,7 @@ def known_of(chip: Chip, op: str, dtype: str) -> KernelFit:
     return chip.kernel("elementwise", "bf16") if op == "kv_cast" else chip.kernel(op, dtype)
 
 
-def _within(out: Calibrated, name: str, error: float) -> bool:
+def within(out: Calibrated, name: str, error: float) -> bool:
     """Whether a fit is good enough to be written; told if not."""
     if error > LIMIT:
         out.skipped.append(f"{name}: held-out error {error:.0%}, more than {LIMIT:.0%}: the formula does not hold")

@@ -11,7 +11,7 @@ import numpy as np
 
 from mlaplan.calibration import fitting, forms, links
 from mlaplan.calibration.rows import Rows, without_spikes
-from mlaplan.calibration.run import Calibrated
+from mlaplan.calibration.run import Calibrated, within
 from mlaplan.errors import Problem, SpecError, Unreadable, did_you_mean
 
 if TYPE_CHECKING:
@@ -151,8 +151,12 @@ def calibrate(chip: Chip, groups: list[Rows], engine: str) -> Calibrated:
     out = Calibrated(chip.name, engine)
     for rows in groups:
         if rows.op in LINKS:
-            out.scale_up.append(links.fit(rows, bound=float(chip.scale_up.bandwidth)))
+            link = links.fit(rows, bound=float(chip.scale_up.bandwidth))
+            if within(out, link.op, link.errors.mape):
+                out.scale_up.append(link)
         else:
             form = forms.form_of(rows.op, rows.dtype)
-            out.kernels.append(fitting.fit(form, rows, chip, chip.kernel(rows.op, rows.dtype)))
+            fitted = fitting.fit(form, rows, chip, chip.kernel(rows.op, rows.dtype))
+            if within(out, f"{rows.op} {rows.dtype}", fitted.errors.mape):
+                out.kernels.append(fitted)
     return out

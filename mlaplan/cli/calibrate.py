@@ -55,6 +55,8 @@ def calibrate(
     else:
         found = timings.calibrate(spec, timings.read(source), engine or ANY_ENGINE)
         versions = {}
+    if not (found.kernels or found.scale_up or found.scale_out):
+        raise MlaplanError("; ".join(["nothing to write", *found.skipped]))
     result = overlay.text(found, versions).rstrip("\n")
     told = _table(found)
     if output is None or output == "-":
