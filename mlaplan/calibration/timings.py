@@ -32,7 +32,7 @@ NOTES = """\
 # CUDA graph (or without the host's launch), median of many, buffers larger than the cache where you can.
 #   mla_decode    batch, heads (of one chip), q_len (1, or 1 + drafts), context; dtype is the cache's: bf16, fp8
 #   mla_prefill   batch, heads, tokens of each prompt
-#   gemm          [m, k] x [k, n]; dtype bf16, fp8, fp8_block, int8
+#   gemm          [m, k] x [k, n]; dtype bf16, fp8, fp8_block, int8, int4, fp4
 #   bmm           heads products [m, k] x [k, n]
 #   grouped_gemm  rows (token copies), active experts of stored ones, hidden size, inner width: gate, up and down
 #   all_reduce, all_gather, reduce_scatter, all_to_all, dispatch, combine    ranks, bytes of the whole buffer
