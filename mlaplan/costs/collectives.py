@@ -153,7 +153,9 @@ def send_s(chip: Chip, size: Numeric, crosses_node: Numeric) -> Numeric:
     return np.where(crosses_node, alpha + hop + size / (float(out.bandwidth) * efficiency), near)
 
 
-def collective_residual(chip: Chip, op: str, group_spans_nodes: bool) -> float:
-    """Relative error of the model of this collective: the fit's own, or the class's where none was measured."""
+def collective_residual(chip: Chip, op: str, group_spans_nodes: bool, ranks: int = 2) -> float:
+    """Relative error of the model of this collective: the fit's own where as many ranks were measured, else the
+    class's."""
     fit = chip.scale_up.collectives.get(op)
-    return fit.residual if fit is not None and not group_spans_nodes else DEFAULT_RESIDUAL
+    measured = fit is not None and not group_spans_nodes and ranks <= fit.ranks[-1]
+    return fit.residual if fit is not None and measured else DEFAULT_RESIDUAL

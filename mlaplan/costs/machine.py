@@ -155,7 +155,7 @@ class Machine:
         custom = self.engine.custom_all_reduce_bytes(group.ranks) if op == "all_reduce" else 0.0
         time_s = net.collective_s(self.chip, op, size, group, custom)
         wide = bool(np.max(np.asarray(group.ranks) * np.asarray(group.stride)) > self.chip.scale_up.chips_per_node)
-        residual = net.collective_residual(self.chip, op, wide)
+        residual = net.collective_residual(self.chip, op, wide, int(np.max(group.ranks)))
         return link_op(name, time_s, net.volume_bytes(op, size, group.ranks), residual)
 
 

@@ -337,6 +337,11 @@ class Profile(Spec):
             found = tuple(k for k in found if k.takes(kv_dtype, block_size, dcp=dcp))
         return found[0] if found else None
 
+    def cache_modes(self, chip_class: str, attention: str) -> dict[str, str]:
+        """How the first backend of the engine's order that reads a cache of each dtype computes with it."""
+        found = self.kernels_for(chip_class, attention)
+        return {d: next(k for k in found if d in k.kv_dtypes).kv_compute for d in self.kv_dtypes(chip_class, attention)}
+
     def budget(self, capacity: float, chip_name: str = "") -> Budget:
         """Default token and sequence budget on a device of this capacity in bytes."""
         fitting = [b for b in self.scheduler.budgets if capacity >= b.above and chip_name not in b.not_on]

@@ -10,6 +10,7 @@ from scalar.cases import chip as shipped
 
 from mlaplan.costs import collectives as net
 from mlaplan.costs.collectives import Group
+from mlaplan.report.notes import extrapolated
 from mlaplan.specs.lookup import chip_names
 
 from . import round as r
@@ -161,3 +162,21 @@ def test_residual_of_a_group_that_spans_nodes_is_not_the_fits():
     assert net.collective_residual(c, "all_reduce", False) == 0.1
     assert net.collective_residual(c, "all_reduce", True) == net.DEFAULT_RESIDUAL
     assert net.collective_residual(c, "all_gather", False) == net.DEFAULT_RESIDUAL
+
+
+def test_more_ranks_than_were_measured_have_no_residual_of_a_fit():
+    c = r.chip()
+    most = c.scale_up.collectives["all_reduce"].ranks[-1]
+    assert net.collective_residual(c, "all_reduce", False, most) == 0.1
+    assert net.collective_residual(c, "all_reduce", False, most + 1) == net.DEFAULT_RESIDUAL
+    assert extrapolated(c, most) == []
+
+
+def test_a_plan_on_more_ranks_than_were_measured_says_so():
+    gb200 = shipped("gb200")
+    assert extrapolated(gb200, 4) == []
+    assert extrapolated(gb200, 8) == [
+        "Collectives on gb200 were measured on up to 4 chips; for 8 they are extrapolated."
+    ]
+    assert "for 72 they" in extrapolated(gb200, 144)[0], "beyond the rack another link begins"
+    assert extrapolated(shipped("h200-sxm"), 16) == []
