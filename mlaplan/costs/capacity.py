@@ -169,31 +169,29 @@ class Space:
         self.other = other_bytes(s, table, budget, memo)
         self.free = usable_bytes(s, budget) - self.other
         self.with_mtp = (table["mtp"] > 0).astype(np.float64)
+        self._stages: dict[pipeline.Stage, Room] = {}  # cuts share most of their stages
 
-    def _stage(self, stage: pipeline.Stage) -> StageBytes:
-        return stage_bytes(self.setting, stage, self.weights, self.cache, self.with_mtp)
+    def _room(self, stage: pipeline.Stage) -> Room:
+        """Tokens that one stage has room for, fractions kept."""
+        known = self._stages.get(stage)
+        if known is None:
+            one = stage_bytes(self.setting, stage, self.weights, self.cache, self.with_mtp)
+            known = self._stages[stage] = Room((self.free - one.weights) / one.kv_per_token, *one)
+        return known
 
     def tokens(self, cut: pipeline.Cut) -> Numeric:
         """Distinct tokens that the fullest stage holds; negative where not even the weights fit."""
-        least: Numeric = None
-        for stage in cut.stages:
-            one = self._stage(stage)
-            room = (self.free - one.weights) / one.kv_per_token
-            least = room if least is None else np.minimum(least, room)
+        least, *others = (self._room(stage).kv_tokens for stage in cut.stages)
+        for room in others:
+            least = np.minimum(least, room)
         return np.floor(least)
 
     def room(self, cut: pipeline.Cut) -> Room:
         """The same with what the fullest stage holds besides."""
-        out: Room | None = None
-        for stage in cut.stages:
-            one = self._stage(stage)
-            room = (self.free - one.weights) / one.kv_per_token
-            if out is None:
-                out = Room(room, one.weights, one.kv_per_token)
-                continue
-            fuller = room < out.kv_tokens
-            out = Room(*(np.where(fuller, a, b) for a, b in zip((room, *one), out, strict=True)))
-        assert out is not None
+        out, *others = (self._room(stage) for stage in cut.stages)
+        for one in others:
+            fuller = one.kv_tokens < out.kv_tokens
+            out = Room(*(np.where(fuller, a, b) for a, b in zip(one, out, strict=True)))
         return out._replace(kv_tokens=np.floor(out.kv_tokens))
 
 

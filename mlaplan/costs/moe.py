@@ -74,8 +74,17 @@ def ffn_ops(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> list[Op]:
     return ops
 
 
-def _experts(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice, dispatched: bool) -> Op:
-    """Routed experts of one chip: its copies of all tokens of the stage, its part of their width."""
+class _Load(NamedTuple):
+    """Routed experts of one chip: its copies of all tokens of the stage, as they are and in whole tiles."""
+
+    rows: Numeric
+    padded_rows: Numeric
+    active: Numeric
+    stored: Numeric
+    inner: Numeric  # its part of their width
+
+
+def _load(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> _Load:
     k, everyone = routed_per_token(f), s.tokens * s.dp
     skew = np.where(np.asarray(s.ep) > 1, choice.imbalance, 1.0)
     rows = everyone * k / s.ep * skew
@@ -83,8 +92,7 @@ def _experts(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice, dispatched: 
     active = np.minimum(distinct_experts(f.experts, k, everyone) / s.ep, stored)
     # mean rows of an active expert, each padded to the tile
     each = pad_to(rows / active, m.tile.gemm_rows)
-    inner = f.intermediate_size / moe_tp(s)
-    return m.experts("routed_experts", rows, active * each, active, stored, inner, dispatched)
+    return _Load(rows, active * each, active, stored, f.intermediate_size / moe_tp(s))
 
 
 def moe_tp(s: MoeShape) -> Numeric:
@@ -94,15 +102,16 @@ def moe_tp(s: MoeShape) -> Numeric:
 
 def _routed(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> list[Op]:
     """The routed experts and the way of the tokens to them and back, by the faster of the ways the engine has."""
+    load = _load(m, f, s, choice)
     before, after = _gathered(m, s)
-    gathered = [*before, _experts(m, f, s, choice, False), *after]
+    gathered = [*before, m.experts("routed_experts", *load, dispatched=False), *after]
     possible = np.asarray((s.ep > 1) & ((s.dp > 1) | (s.cp > 1))) & choice.dispatch
     if choice.dispatch_whole:
         possible = possible & np.asarray(s.ep == s.tp * s.dp)
     if not np.any(possible):
         return gathered
     before, after = _dispatched(m, f, s, choice)
-    dispatched = [*before, _experts(m, f, s, choice, True), *after]
+    dispatched = [*before, m.experts("routed_experts", *load, dispatched=True), *after]
     slower = sum(op.time_s for op in gathered) > sum(op.time_s for op in dispatched)
     use = np.where(possible & (slower | (not choice.gather)), 1.0, 0.0)
     return [op.scaled(1.0 - use) for op in gathered] + [op.scaled(use) for op in dispatched]

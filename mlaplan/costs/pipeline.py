@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mlaplan.specs.model import Model
 
 HEAD_LAYERS = (0.0, 1.0, 2.0)  # how many layers of time the head and MTP are taken for, one candidate each
+MOST_CUTS = 2 * len(HEAD_LAYERS)  # candidates of one pipeline depth: by layers, and by weights
 
 
 class LayerKind(NamedTuple):
@@ -46,6 +47,17 @@ class Cut(NamedTuple):
 
     layers: tuple[int, ...]
     stages: tuple[Stage, ...]
+
+    @property
+    def heaviest(self) -> list[Stage]:
+        """Stages of which no other has all they have: the slowest is one of them, as no part takes negative time."""
+        return [s for s in self.stages if not any(_contains(other, s) for other in self.stages if other != s)]
+
+
+def _contains(whole: Stage, part: Stage) -> bool:
+    """Whether a stage has every layer of another, and the embedding and the head if that has them."""
+    layers = all(a >= b for a, b in zip(whole.counts, part.counts, strict=True))
+    return layers and whole.first >= part.first and whole.last >= part.last
 
 
 def layer_kinds(model: Model) -> list[LayerKind]:

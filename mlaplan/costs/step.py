@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from mlaplan.specs.model import Model
 
 PRECISION = ("weight_dtype", "kv_dtype", "kv_layout")
-KEYS = ("pp", "tp", "dp", "ep", "dcp", "cp", "prefill_chunk", *PRECISION)  # columns that a memo tells apart
+# columns that a memo tells apart
+KEYS = ("pp", "tp", "dp", "ep", "dcp", "cp", "prefill_chunk", *PRECISION)
+PREFILL_KEYS = ("pp", "weight_dtype", "kv_dtype", "tp", "dp", "ep", "cp", "two_batch_overlap")
 Blocks = dict[str, list[Op]]  # operators of each block of one kind
 
 
@@ -75,7 +77,7 @@ def decode_cells(table: Table) -> Table:
 def prefill_cells(table: Table, step_tokens: Numeric) -> Table:
     """The table with the tokens of one prefill step, halved where two batches overlap."""
     tokens = ceil_div(np.asarray(step_tokens), 1 + table["two_batch_overlap"])
-    return table.having(step_tokens=tokens).settled((*KEYS, "step_tokens"))
+    return table.having(step_tokens=tokens).settled((*PREFILL_KEYS, "step_tokens"))
 
 
 # ---- blocks: columns `name.chip` and `name.link` [s] for one micro-batch ----
