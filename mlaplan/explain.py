@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlaplan.costs import band, breakdown, capacity, phases, pipeline
+from mlaplan.costs import band, breakdown, capacity, phases
 from mlaplan.costs.engine import Interval, exactly
 from mlaplan.costs.factor import Memo, Table, size
 from mlaplan.costs.operators import Prefill
@@ -142,7 +142,7 @@ def explain_all(
         if served and d and p and skewed is not None:
             ends = (float(skewed[0][i]), float(skewed[1][i]))
             result = _served(q, st, one, d, p, tokens[i], price, _from_imbalance(ends, d.step_s.value))
-        layers = pipeline.cuts(s.model, st.pp)
+        layers = s.cuts(st.pp)
         out.append(
             Explanation(
                 st,

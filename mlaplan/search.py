@@ -20,7 +20,7 @@ from mlaplan.costs import capacity, phases, step
 from mlaplan.costs.factor import Columns, Domain, Memo, Primer, Table, distinct, domain, size
 from mlaplan.costs.memory import LOGIT_BYTES
 from mlaplan.costs.operators import Prefill
-from mlaplan.costs.pipeline import MOST_CUTS, cuts
+from mlaplan.costs.pipeline import MOST_CUTS
 from mlaplan.costs.precision import weight_targets
 from mlaplan.engines.profile import attention_kind
 from mlaplan.explain import acceptance
@@ -30,7 +30,7 @@ from mlaplan.rules.rule import Question
 from mlaplan.serving import steady
 from mlaplan.strategy import KV_DTYPES, WEIGHT_DTYPES, Strategy, from_row
 
-BLOCK_ROWS = 262_144  # rows laid out at once
+BLOCK_ROWS = 524_288  # rows laid out at once
 SLICE_ROWS = 32_768  # rows priced at once: their columns stay in the processor's cache
 BATCHES = 12  # rows that one choice becomes, roughly, when its batches are laid out
 MOST_SEQUENCES = 4096  # per rank, where neither memory nor the workload sets a limit
@@ -164,6 +164,8 @@ def apply(q: Question, stage: str, table: Table, found: Found, weight: int = 1) 
 
 def batched(q: Question, table: Table, pins: Mapping[str, Any], found: Found, memo: Memo) -> Table:
     """Rows with every batch that memory and the workload allow; rows that hold no sequence count as misfits."""
+    for names in (*step.WITHOUT_BATCH, capacity.WEIGHTS, capacity.CACHE, capacity.ACTIVATIONS):
+        table.key(names)
     room, short = sequences_held(q, table, memo)
     weights, cache = of_stage("capacity")
     for rule, bad in ((weights, room < 0), (cache, room == 0)):
@@ -196,7 +198,7 @@ def sequences_held(q: Question, table: Table, memo: Memo) -> tuple[NDArray[np.fl
         memory = capacity.Space(q.setting, sub, q.budget, memo)
         # each further sequence also takes its logits
         logits = (1 + sub["mtp"]) * q.setting.model.vocab_size * LOGIT_BYTES
-        for cut in cuts(q.setting.model, pp):
+        for cut in q.setting.cuts(pp):
             tokens, _, per_token = memory.room(cut)
             held = np.floor((tokens * per_token + logits) / (per_sequence[rows] * per_token + logits))
             room[rows] = np.maximum(room[rows], np.where(tokens < 0, -1.0, held))

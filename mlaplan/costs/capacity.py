@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from mlaplan.costs.step import Setting
 
 SHARDS = ("tp", "dp", "ep", "dcp", "cp")
+# what weights, cache and activations depend on
+WEIGHTS, CACHE = (*SHARDS, "weight_dtype"), (*SHARDS, "kv_layout", "kv_dtype")
+ACTIVATIONS = (*SHARDS, "prefill_chunk")
 
 
 class Budget(NamedTuple):
@@ -53,8 +56,7 @@ def weight_columns(s: Setting, table: Table, memo: Memo) -> Columns:
         out["w_head"] = memory.vocabulary_bytes(s.model, "lm_head", sh)
         return {name: np.broadcast_to(column, size(sub)) for name, column in out.items()}
 
-    precision = ("weight_dtype",)
-    return memo.factored("weights", table, (*SHARDS, *precision), lambda u: by_values(u, precision, of))
+    return memo.factored("weights", table, WEIGHTS, lambda u: by_values(u, ("weight_dtype",), of))
 
 
 def kv_columns(s: Setting, table: Table, memo: Memo) -> Columns:
@@ -72,8 +74,7 @@ def kv_columns(s: Setting, table: Table, memo: Memo) -> Columns:
             out["k_mtp"] = mtp.layers * memory.layer_kv_bytes(s.model, draft, sh, layout, dtype)
         return {name: np.broadcast_to(column, size(sub)) for name, column in out.items()}
 
-    precision = ("kv_layout", "kv_dtype")
-    return memo.factored("cache", table, (*SHARDS, *precision), lambda u: by_values(u, precision, of))
+    return memo.factored("cache", table, CACHE, lambda u: by_values(u, ("kv_layout", "kv_dtype"), of))
 
 
 def other_items(s: Setting, table: Table, budget: Budget, memo: Memo) -> dict[str, Numeric]:
@@ -109,7 +110,7 @@ def _per_rank(s: Setting, table: Table, memo: Memo) -> Columns:
         row = memory.mla_workspace_bytes(s.model, sh, np.ones(size(u)))
         return {"activation": active, "workspace_row": np.broadcast_to(row, size(u))}
 
-    return memo.factored("activations", table, (*SHARDS, "prefill_chunk"), price)
+    return memo.factored("activations", table, ACTIVATIONS, price)
 
 
 def _dispatches(s: Setting, table: Table) -> NDArray[np.bool_]:

@@ -178,21 +178,21 @@ def by_values(table: Table, names: tuple[str, ...], price: Callable[[dict[str, i
 
 
 class _Known:
-    """Priced combinations of one kind: the slot of each key, -1 where it is not priced yet, and the prices."""
+    """Priced combinations of one kind: the slot of each key, 0 where it is not priced yet, and the prices."""
 
     __slots__ = ("columns", "count", "slots")
 
     def __init__(self, keys: int) -> None:
-        self.slots = np.full(keys, -1, dtype=np.int32)
+        self.slots = np.zeros(keys, dtype=np.int32)  # of many keys, few are ever touched
         self.columns: Columns = {}
-        self.count = 0
+        self.count = 1
 
     def add(self, keys: NDArray[np.int64], priced: Columns) -> None:
         self.slots[keys] = np.arange(self.count, self.count + len(keys), dtype=np.int32)
         self.count += len(keys)
+        nothing = np.full(1, np.nan)  # in slot 0
         for name, column in priced.items():
-            new = np.asarray(column, dtype=np.float64)
-            self.columns[name] = np.concatenate([self.columns[name], new]) if name in self.columns else new
+            self.columns[name] = np.concatenate([self.columns.get(name, nothing), column])
 
 
 class Memo:
@@ -214,9 +214,9 @@ class Memo:
         if known is None:
             known = self._known[kind] = _Known(combinations)
         slot = known.slots[key]
-        if slot.min(initial=0) < 0:
+        if not slot.all():
             new = np.zeros(combinations, dtype=bool)
-            new[key[slot < 0]] = True
+            new[key[slot == 0]] = True
             keys = np.flatnonzero(new)
             known.add(keys, price(table.of_keys(names, radix, keys)))
             slot = known.slots[key]

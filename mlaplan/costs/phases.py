@@ -106,7 +106,7 @@ def decode(
 def _decode(
     s: Setting, cells: Table, pp: int, context: int, budget: Budget, need: NDArray[np.float64], memo: Memo, detail: bool
 ) -> Columns:
-    n, cuts = size(cells), pipeline.cuts(s.model, pp)
+    n, cuts = size(cells), s.cuts(pp)
     times, links = _parts(s, step.decode_blocks(s, cells, context, memo), cells, detail)
     host = Host(float(s.engine.step_overhead_s))
     memory = Space(s, cells, budget, memo)
@@ -174,7 +174,7 @@ def prefill(
 
 
 def _prefill(s: Setting, cells: Table, pp: int, prompts: Prefill, memo: Memo, detail: bool) -> Columns:
-    e, cuts, cut = s.engine, pipeline.cuts(s.model, pp), cells["cut"]
+    e, cuts, cut = s.engine, s.cuts(pp), cells["cut"]
     host = Host(float(e.step_overhead_s), float(e.prefill_layer_host_s))
     times, links = _parts(s, step.prefill_blocks(s, cells, prompts, memo), cells, detail)
     send: Numeric = step.send_times(s, cells, cells["prompt_tokens"]) if pp > 1 else 0.0

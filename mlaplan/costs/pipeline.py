@@ -43,15 +43,16 @@ class Stage(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """One way to cut the model: layers per stage in order, and the distinct stages that result."""
+    """One way to cut the model: layers per stage in order, the distinct stages that result, and which can be slowest."""
 
     layers: tuple[int, ...]
     stages: tuple[Stage, ...]
+    heaviest: tuple[Stage, ...]
 
-    @property
-    def heaviest(self) -> list[Stage]:
-        """Stages of which no other has all they have: the slowest is one of them, as no part takes negative time."""
-        return [s for s in self.stages if not any(_contains(other, s) for other in self.stages if other != s)]
+
+def _heaviest(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Stages of which no other has all they have: the slowest is one of them, as no part takes negative time."""
+    return tuple(s for s in stages if not any(_contains(other, s) for other in stages if other != s))
 
 
 def _contains(whole: Stage, part: Stage) -> bool:
@@ -107,7 +108,8 @@ def cuts(model: Model, pp: int) -> list[Cut]:
         for tail in HEAD_LAYERS if pp > 1 else (0.0,):
             layers = _balanced(tuple(cost[k] for k in order), pp, tail)
             if layers not in seen:
-                seen[layers] = Cut(layers, _stages(order, layers, n_kinds))
+                stages = _stages(order, layers, n_kinds)
+                seen[layers] = Cut(layers, stages, _heaviest(stages))
     return list(seen.values())
 
 
@@ -165,7 +167,7 @@ def round_s(stage_s: Numeric, total_s: Numeric, send_s: Numeric, pp: Numeric, mi
     """
     import numpy as np
 
-    send = np.where(np.asarray(pp) > 1, send_s, 0.0)
+    send = np.where(pp > 1, send_s, 0.0) if np.ndim(pp) else send_s * bool(pp > 1)
     return np.maximum(micro_batches * (stage_s + send), total_s + pp * send)
 
 

@@ -42,7 +42,9 @@ class Setting:
     model: Model
     engine: EngineCosts
     redundant_experts: int = 0
+    # what follows from the above alone, each found once
     _machines: dict[tuple[int, int], Machine] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _cuts: dict[int, list[pipeline.Cut]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def machine(self, weight_dtype: int, kv_dtype: int) -> Machine:
         """The chip under one choice of precision; the same object each time, for it remembers its constants."""
@@ -50,6 +52,13 @@ class Setting:
         if known is None:
             known = Machine(self.chip, self.model, self.engine, WEIGHT_DTYPES[weight_dtype], KV_DTYPES[kv_dtype])
             self._machines[weight_dtype, kv_dtype] = known
+        return known
+
+    def cuts(self, pp: int) -> list[pipeline.Cut]:
+        """Candidate cuts of the model into `pp` stages."""
+        known = self._cuts.get(pp)
+        if known is None:
+            known = self._cuts[pp] = pipeline.cuts(self.model, pp)
         return known
 
     @property
@@ -91,6 +100,8 @@ DRAFT_FEED_FORWARD = ("weight_dtype", "tp", "dp", "ep", "seqs")
 PREFILL_ATTENTION = ("weight_dtype", "kv_dtype", "tp", "cp", "step_tokens")
 PREFILL_FEED_FORWARD = ("weight_dtype", "tp", "dp", "ep", "cp", "step_tokens")
 PREFILL_EDGES = ("weight_dtype", "tp", "step_tokens")
+# what these have in common and no batch changes: worth knowing before batches are laid out
+WITHOUT_BATCH = (ATTENTION[:-2], FEED_FORWARD[:-2], EDGES[:-2], PREFILL_KEYS)
 
 
 def decode_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Columns:
