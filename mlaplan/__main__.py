@@ -49,7 +49,7 @@ def _write_no_more() -> None:
 def _run(arguments: list[str]) -> int:
     import typer  # here, so that an interruption of its import is one too
 
-    from mlaplan.cli.app import app
+    from mlaplan.cli.app import command_line
 
     # start-up builds what lives to the end: the collector would walk it a hundred times and free nothing
     gc.set_threshold(100_000)
@@ -57,7 +57,7 @@ def _run(arguments: list[str]) -> int:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
     try:
-        result = app(arguments, standalone_mode=False, prog_name="mlaplan")
+        result = command_line(arguments)(arguments, standalone_mode=False, prog_name="mlaplan")
     except typer.Exit as done:
         result = done.exit_code
     except MlaplanError as error:

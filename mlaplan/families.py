@@ -72,7 +72,8 @@ def keep_families(q: Question, table: Table, known: dict[str, Family]) -> None:
         rank = (bool(meets[i]), float(table["tok_s_chip"][i]))
         if name not in known or rank > known[name].rank:
             figures = {k: float(table[k][i]) for k in FIGURES}
-            known[name] = Family(name, from_row(table, int(i)), figures, None if meets[i] else _missed(q, table, int(i)))
+            reason = None if meets[i] else _missed(q, table, int(i))
+            known[name] = Family(name, from_row(table, int(i)), figures, reason)
 
 
 def with_comm_shares(families: list[Family], columns: Mapping[str, NDArray[np.float64]]) -> list[Family]:

@@ -43,7 +43,7 @@ class Stage(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """One way to cut the model: layers per stage in order, the distinct stages that result, and which can be slowest."""
+    """One way to cut the model: layers per stage in order, the distinct stages, and those that may be the slowest."""
 
     layers: tuple[int, ...]
     stages: tuple[Stage, ...]
