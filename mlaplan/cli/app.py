@@ -28,6 +28,11 @@ VERBS = {
 }
 
 
+def asked_for(arguments: Sequence[str]) -> str | None:
+    """The verb: the first word, as no option of the application takes a value."""
+    return next((word for word in arguments if not word.startswith("-")), None)
+
+
 def command_line(arguments: Sequence[str]) -> typer.Typer:
     """The application, able to run the verb that the arguments begin with."""
     app = typer.Typer(
@@ -40,10 +45,9 @@ def command_line(arguments: Sequence[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    # no option of the application takes a value, so its first word is the verb
-    asked_for = next((word for word in arguments if not word.startswith("-")), None)
+    wanted = asked_for(arguments)
     for verb, summary in VERBS.items():
-        if verb == asked_for:
+        if verb == wanted:
             app.command(verb)(function_of(verb))
         else:
             app.command(verb, help=summary)(_listed)

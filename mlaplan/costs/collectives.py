@@ -50,7 +50,7 @@ def volume_bytes(op: str, size: Numeric, ranks: Numeric) -> Numeric:
 
 def members_per_node(group: Group, chips_per_node: int) -> Numeric:
     """How many ranks of the group share a node when chips are numbered node by node."""
-    return np.clip(chips_per_node // np.maximum(group.stride, 1), 1, group.ranks)
+    return np.minimum(np.maximum(chips_per_node // np.maximum(group.stride, 1), 1), group.ranks)
 
 
 def collective_s(chip: Chip, op: str, size: Numeric, group: Group, custom_limit_bytes: Numeric = 0.0) -> Numeric:
@@ -115,7 +115,7 @@ def by_count(counts: Numeric, of: Callable[[Numeric], list[Numeric]]) -> list[Nu
     """`of` a column of ranks or nodes, evaluated once for each number up to the largest where that is less work."""
     counts = np.asarray(counts)
     highest = int(counts.max(initial=0))
-    if highest >= counts.size:
+    if highest >= counts.size or counts.dtype.kind != "i":
         return of(counts)
     return [table[counts] for table in of(np.arange(highest + 1))]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mlaplan.costs import pipeline, step
 from mlaplan.costs.capacity import Budget, Space, rows_by_depth
-from mlaplan.costs.factor import Columns, Memo, Table, size
+from mlaplan.costs.factor import Columns, Memo, Primer, Table, size
 from mlaplan.costs.operators import Prefill
 from mlaplan.costs.roofline import Numeric
 from mlaplan.costs.step import Setting
@@ -100,7 +100,11 @@ def decode(
     """
     memo = Memo() if memo is None else memo
     cells = step.decode_cells(table)
-    return _by_depth(cells, lambda pp, rows, sub: _decode(s, sub, pp, context, budget, need_tokens[rows], memo, detail))
+    return _by_depth(
+        cells,
+        lambda: step.decode_blocks(s, cells, context, Primer(memo)),
+        lambda pp, rows, sub: _decode(s, sub, pp, context, budget, need_tokens[rows], memo, detail),
+    )
 
 
 def _decode(
@@ -165,8 +169,10 @@ def prefill(
     cells = table.having(prompt_tokens=step_tokens, cut=cut)
 
     def price(unique: Table) -> Columns:
+        cells = step.prefill_cells(unique, unique["prompt_tokens"])
         return _by_depth(
-            step.prefill_cells(unique, unique["prompt_tokens"]),
+            cells,
+            lambda: step.prefill_blocks(s, cells, prompts, Primer(memo)),
             lambda pp, _, sub: _prefill(s, sub, pp, prompts, memo, detail),
         )
 
@@ -187,11 +193,15 @@ def _prefill(s: Setting, cells: Table, pp: int, prompts: Prefill, memo: Memo, de
     return out
 
 
-def _by_depth(cells: Table, price: Callable[[int, Any, Table], Columns]) -> Columns:
-    """`price(pp, rows, sub_table)` for each pipeline depth, put back in the order of the rows."""
+def _by_depth(cells: Table, prime: Callable[[], object], price: Callable[[int, Any, Table], Columns]) -> Columns:
+    """`price(pp, rows, sub_table)` for each pipeline depth, put back in the order of the rows.
+
+    prime: prices what several depths have in common at once.
+    """
     depths = rows_by_depth(cells)
     if len(depths) == 1:
         return price(depths[0][0], slice(None), cells)
+    prime()
     out: Columns = {}
     for pp, rows, sub in depths:
         for name, column in price(pp, rows, sub).items():
