@@ -127,6 +127,8 @@ def domains(q: Question, structures: Table, ax: space.Axes, pins: Mapping[str, A
     out |= {name: domain(getattr(ax, name)) for name in space.CHOICES}
     out["q_len"] = domain([1 + k for k in ax.mtp])
     out["seqs"] = domain(_micro_batches(q, structures, ax, pins))
+    queries = np.append(out["q_len"].values, 1)  # a draft has one
+    out["tokens"] = domain(np.multiply.outer(queries, out["seqs"].values).ravel())
     out["step_tokens"] = out["prompt_tokens"] = domain(steady.step_token_values(q.workload, ax.prefill_chunk))
     out["cut"] = domain(range(MOST_CUTS))
     return out

@@ -57,7 +57,7 @@ def command_line(arguments: Sequence[str]) -> typer.Typer:
 def function_of(verb: str) -> Callable[..., Any]:
     """The function that runs a verb; `list` would hide Python's own."""
     name = "list_" if verb == "list" else verb
-    return getattr(import_module(f"mlaplan.cli.{name}"), name)  # type: ignore[no-any-return]
+    return getattr(import_module(f"mlaplan.cli.{name}"), name)
 
 
 def _listed() -> None:

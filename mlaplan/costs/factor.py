@@ -123,9 +123,20 @@ class Table(dict[str, NDArray[Any]]):
         out._own = {n: d for n, d in self._own.items() if n not in columns}
         return out
 
-    def settled(self, names: Sequence[str]) -> Table:
-        """The table with the domains of these columns fixed now, so that its parts share them."""
+    def with_values(self, **columns: Any) -> Table:
+        """The table with other values of these columns, of the same domains."""
+        out = self.having(**columns)
+        out._own = dict(self._own)
+        return out
+
+    def settled(self, names: Sequence[str], also: NDArray[np.int64] | None = None) -> Table:
+        """The table with the domains of these columns fixed now, so that its parts share them.
+
+        also: values that the columns will have besides.
+        """
         for name in names:
+            if also is not None and name not in self.domains:
+                self._own[name] = domain(np.concatenate([self[name], also]))
             self.domain(name)
         return self
 

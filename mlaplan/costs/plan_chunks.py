@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mlaplan.costs.chunks import LocalPlan, local_plan
 from mlaplan.costs.roofline import ceil_div
 
 if TYPE_CHECKING:
-    from mlaplan.costs.chunks import LocalPlan
     from mlaplan.specs.chip import Chip
     from mlaplan.specs.model import Model
     from mlaplan.strategy import Strategy
@@ -21,8 +21,6 @@ def of_strategy(chip: Chip, model: Model, s: Strategy, context: int) -> LocalPla
     found = [a for a in model.attention.values() if a.kind == "mla" and not a.sparse]
     if not found or s.kv_layout == "latent_sharded":
         return None
-    from mlaplan.costs.chunks import local_plan
-
     a = found[0]
     heads = min(ceil_div(a.heads, s.tp // s.cp) * s.dcp, a.heads)
     sequences = ceil_div(ceil_div(s.batch, min(s.pp, s.batch)), 1 + s.two_batch_overlap)
