@@ -1,8 +1,8 @@
 """The search behind `recommend`: blocks of structures, each priced as a flat table and reduced.
 
 A block of legal structures is expanded by all choices, cleared of what the engine or the chip cannot do, given
-every batch that memory and the workload allow, priced, cleared of what misses the service level, and reduced to
-the best row of each structure. Then it is forgotten, so memory does not grow with the space.
+every batch that memory and the workload allow, priced slice by slice, cleared of what misses the service level, and
+reduced to the best row of each structure. Then it is forgotten, so memory does not grow with the space.
 """
 
 from __future__ import annotations
