@@ -243,11 +243,20 @@ def priced(q: Question, block: Table, tokens: float | None, memo: Memo) -> Itera
 
     What the block's rows are made of is priced at once, so that the slices only look it up.
     """
-    cells = step.decode_cells(block)
-    step.decode_blocks(q.setting, cells, q.workload.mean_context, Primer(memo))
+    cells, primer, work = step.decode_cells(block), Primer(memo), q.workload
+    step.decode_blocks(q.setting, cells, work.mean_context, primer)
+    prompts = Prefill(work.new_tokens, work.prefix_tokens)
+    step.prefill_blocks(q.setting, _prefill_steps(block), prompts, primer)
     for rows in _slices(block["pp"]):
         part = cells.take(rows)
         yield part.having(**price(q, part, tokens, memo))
+
+
+def _prefill_steps(block: Table) -> Table:
+    """What the prefill steps of the block's rows can be: few, so all numbers of tokens with all the rest."""
+    steps, tokens = distinct(block, step.PREFILL_KEYS)[0], block.domain("step_tokens").values
+    every = steps.take(np.repeat(np.arange(size(steps)), len(tokens)))
+    return every.having(step_tokens=np.tile(tokens, size(steps)))
 
 
 def _slices(depths: NDArray[np.int64]) -> Iterator[slice]:
