@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlaplan.costs import band, breakdown, capacity, phases, pipeline
+from mlaplan.costs import band, breakdown, capacity, phases
 from mlaplan.costs.engine import Interval, exactly
 from mlaplan.costs.factor import Memo, Table, size
 from mlaplan.costs.operators import Prefill
@@ -143,7 +143,7 @@ def explain_all(
         if served and d and p:
             of_row = [(float(fast[i]), float(slow[i])) for fast, slow in ends]
             result = _served(q, st, one, d, p, tokens[i], price, _from_routing(of_row, d.step_s.value))
-        layers = pipeline.cuts(s.model, st.pp)
+        layers = s.cuts(st.pp)
         out.append(
             Explanation(
                 st,

@@ -172,10 +172,16 @@ def _save(a: Answer, given: Overrides, path: str) -> None:
 
 
 def _rendered(a: Answer, given: Overrides, output: Format) -> str:
-    from mlaplan.report import plan_markdown, plan_text, recommend_data, tables
+    from mlaplan.report import plan_text, tables
 
     if output is Format.json:
+        from mlaplan.report import recommend_data
+
         return tables.as_json(recommend_data.document(a, given))
     if output is Format.csv:
         return tables.as_csv(plan_text.plan_rows(a.found.plans))
-    return plan_markdown.markdown(a) if output is Format.md else plan_text.report(a)
+    if output is Format.md:
+        from mlaplan.report import plan_markdown
+
+        return plan_markdown.markdown(a)
+    return plan_text.report(a)

@@ -126,7 +126,7 @@ def _sum(ops: list[Op]) -> float:
 def _phase(s: Setting, cells: dict[str, Any], cut: int, blocks: _Blocks, whole: _Round, layer_host_s: float) -> Phase:
     """The slowest stage's operators over the round, and what the round spends besides."""
     pp, calls = cells["pp"], 1 + cells["two_batch_overlap"]
-    stages = pipeline.cuts(s.model, pp)[cut].stages
+    stages = s.cuts(pp)[cut].stages
     by_stage = [(stage, _stage_ops(s, stage, blocks, calls, layer_host_s, whole.decode)) for stage in stages]
     stage, once = max(by_stage, key=lambda pair: _sum(pair[1]))
     slowest, m = _sum(once), whole.micro_batches

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from mlaplan.costs.step import Setting
 
 SHARDS = ("tp", "dp", "ep", "dcp", "cp")
+# what weights, cache and activations depend on
+WEIGHTS, CACHE = (*SHARDS, "weight_dtype"), (*SHARDS, "kv_layout", "kv_dtype")
+ACTIVATIONS = (*SHARDS, "prefill_chunk")
 
 
 class Budget(NamedTuple):
@@ -54,8 +57,7 @@ def weight_columns(s: Setting, table: Table, memo: Memo) -> Columns:
         out["w_head"] = memory.vocabulary_bytes(s.model, "lm_head", sh)
         return {name: np.broadcast_to(column, size(sub)) for name, column in out.items()}
 
-    precision = ("weight_dtype",)
-    return memo.factored("weights", table, (*SHARDS, *precision), lambda u: by_values(u, precision, of))
+    return memo.factored("weights", table, WEIGHTS, lambda u: by_values(u, ("weight_dtype",), of))
 
 
 def kv_columns(s: Setting, table: Table, memo: Memo) -> Columns:
@@ -73,8 +75,7 @@ def kv_columns(s: Setting, table: Table, memo: Memo) -> Columns:
             out["k_mtp"] = mtp.layers * memory.layer_kv_bytes(s.model, draft, sh, layout, dtype)
         return {name: np.broadcast_to(column, size(sub)) for name, column in out.items()}
 
-    precision = ("kv_layout", "kv_dtype")
-    return memo.factored("cache", table, (*SHARDS, *precision), lambda u: by_values(u, precision, of))
+    return memo.factored("cache", table, CACHE, lambda u: by_values(u, ("kv_layout", "kv_dtype"), of))
 
 
 def other_items(s: Setting, table: Table, budget: Budget, memo: Memo) -> dict[str, Numeric]:
@@ -130,7 +131,7 @@ def _per_rank(s: Setting, table: Table, memo: Memo) -> Columns:
         row = memory.mla_workspace_bytes(s.model, sh, np.ones(size(u)))
         return {"activation": active, "workspace_row": np.broadcast_to(row, size(u))}
 
-    return memo.factored("activations", table, (*SHARDS, "prefill_chunk"), price)
+    return memo.factored("activations", table, ACTIVATIONS, price)
 
 
 def total_bytes(items: dict[str, Numeric], rows: int) -> NDArray[np.float64]:
@@ -187,31 +188,29 @@ class Space:
         self.slack: Numeric = 0.0 if outside is None else left_free_bytes(s, budget) + outside
         self.cache_share = budget.memory_fraction if s.engine.of_free else 1.0
         self.with_mtp = (table["mtp"] > 0).astype(np.float64)
+        self._stages: dict[pipeline.Stage, Room] = {}  # cuts share most of their stages
 
-    def _stage(self, stage: pipeline.Stage) -> StageBytes:
-        return stage_bytes(self.setting, stage, self.weights, self.cache, self.with_mtp)
+    def _room(self, stage: pipeline.Stage) -> Room:
+        """Tokens that one stage has room for, fractions kept."""
+        known = self._stages.get(stage)
+        if known is None:
+            one = stage_bytes(self.setting, stage, self.weights, self.cache, self.with_mtp)
+            known = self._stages[stage] = Room(self.cache_share * (self.free - one.weights) / one.kv_per_token, *one)
+        return known
 
     def tokens(self, cut: pipeline.Cut) -> Numeric:
         """Distinct tokens that the fullest stage holds; negative where not even the weights fit."""
-        least: Numeric = None
-        for stage in cut.stages:
-            one = self._stage(stage)
-            room = self.cache_share * (self.free - one.weights) / one.kv_per_token
-            least = room if least is None else np.minimum(least, room)
+        least, *others = (self._room(stage).kv_tokens for stage in cut.stages)
+        for room in others:
+            least = np.minimum(least, room)
         return np.floor(least)
 
     def room(self, cut: pipeline.Cut) -> Room:
         """The same with what the fullest stage holds besides."""
-        out: Room | None = None
-        for stage in cut.stages:
-            one = self._stage(stage)
-            room = self.cache_share * (self.free - one.weights) / one.kv_per_token
-            if out is None:
-                out = Room(room, one.weights, one.kv_per_token)
-                continue
-            fuller = room < out.kv_tokens
-            out = Room(*(np.where(fuller, a, b) for a, b in zip((room, *one), out, strict=True)))
-        assert out is not None
+        out, *others = (self._room(stage) for stage in cut.stages)
+        for one in others:
+            fuller = one.kv_tokens < out.kv_tokens
+            out = Room(*(np.where(fuller, a, b) for a, b in zip(one, out, strict=True)))
         return out._replace(kv_tokens=np.floor(out.kv_tokens))
 
 

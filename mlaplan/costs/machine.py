@@ -48,10 +48,11 @@ class Op(NamedTuple):
 
     def scaled(self, factor: Numeric) -> Op:
         """The operator `factor` times over."""
-        return self._replace(**{f: getattr(self, f) * factor for f in SCALED})
-
-
-SCALED = ("time_s", "flops", "bytes", "link_bytes", "compute_s", "memory_s", "floor_s")
+        return Op(
+            self.name, self.group, self.time_s * factor, self.flops * factor, self.bytes * factor,
+            self.link_bytes * factor, self.compute_s * factor, self.memory_s * factor, self.floor_s * factor,
+            self.residual,
+        )  # fmt: skip
 
 
 class Machine:

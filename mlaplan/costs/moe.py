@@ -78,8 +78,17 @@ def _rows(f: MoEFFN, s: MoeShape, choice: MoeChoice) -> Numeric:
     return s.tokens * s.dp * routed_per_token(f) / s.ep * skew
 
 
-def _experts(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice, dispatched: bool) -> Op:
-    """Routed experts of one chip and shared ones fused with them: its copies of all tokens, its part of their width."""
+class _Load(NamedTuple):
+    """Routed experts of one chip and shared ones fused with them: copies of all tokens, as they are and in tiles."""
+
+    rows: Numeric
+    padded_rows: Numeric
+    active: Numeric
+    stored: Numeric
+    inner: Numeric  # its part of their width
+
+
+def _load(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> _Load:
     k, everyone = routed_per_token(f), s.tokens * s.dp
     joined = fused_experts(f, s.ep, s.decode, choice.beside)
     rows = _rows(f, s, choice) + everyone * joined
@@ -87,8 +96,7 @@ def _experts(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice, dispatched: 
     active = np.minimum(touched(f.experts, k, everyone, choice.load_spread) / s.ep, stored) + joined
     # mean rows of an active expert, each padded to the tile
     each = pad_to(rows / active, m.tile.gemm_rows)
-    inner = f.intermediate_size / moe_tp(s)
-    return m.experts("routed_experts", rows, active * each, active, stored + joined, inner, dispatched)
+    return _Load(rows, active * each, active, stored + joined, f.intermediate_size / moe_tp(s))
 
 
 def moe_tp(s: MoeShape) -> Numeric:
@@ -101,15 +109,17 @@ def _routed(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> tuple[list
 
     And 1 where that is the dispatch, else 0.
     """
+    load = _load(m, f, s, choice)
     before, after = _gathered(m, s)
-    gathered = [*before, _experts(m, f, s, choice, False), *after]
+    gathered = [*before, m.experts("routed_experts", *load, dispatched=False), *after]
     possible = np.asarray((s.ep > 1) & ((s.dp > 1) | (s.cp > 1))) & choice.dispatch
     if choice.dispatch_whole:
         possible = possible & np.asarray(s.ep == s.tp * s.dp)
     if not np.any(possible):
         return gathered, 0.0
     before, after = _dispatched(m, f, s, choice)
-    dispatched = [*before, _experts(m, f, s, choice, True), *_around_experts(m, f, s, choice), *after]
+    experts = m.experts("routed_experts", *load, dispatched=True)
+    dispatched = [*before, experts, *_around_experts(m, f, s, choice), *after]
     slower = sum(op.time_s for op in gathered) > sum(op.time_s for op in dispatched)
     use = np.where(possible & (slower | (not choice.gather)), 1.0, 0.0)
     return [op.scaled(1.0 - use) for op in gathered] + [op.scaled(use) for op in dispatched], use

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mlaplan.costs.plan_chunks import of_strategy
-from mlaplan.report import cache, chunks_text, words
+from mlaplan.report import cache, words
 from mlaplan.report import context as context_parallel
 from mlaplan.report.grid import Column, grid, text
 from mlaplan.report.tables import wrapped
@@ -58,6 +57,10 @@ def report(q: Question, e: Explanation, change: list[str], *, context: int | Non
 
 def head(q: Question, e: Explanation, change: list[str]) -> str:
     """What was understood, and whether it can be used."""
+    # a list of plans uses the rest of this file, but not these two
+    from mlaplan.costs.plan_chunks import of_strategy
+    from mlaplan.report import chunks_text
+
     s, chip = e.strategy, q.setting.chip
     per_node = chip.scale_up.chips_per_node
     lines = [

@@ -41,6 +41,16 @@ def test_a_measured_collective_is_interpolated_over_log2_of_the_ranks():
     assert net.fitted_s(fit, "all_reduce", 1e6, np.array([1, 2, 4])).tolist() == pytest.approx([0, 15e-6, 17e-6])
 
 
+@pytest.mark.parametrize("op", ["all_reduce", "all_gather"])
+def test_a_long_column_of_ranks_has_the_times_of_each(op):
+    """Constants read from a table of rank counts are those that each row finds alone, to the last bit."""
+    fit = shipped("h100-sxm").scale_up.collectives[op]
+    ranks, size = np.arange(1, 200) % 24 + 1, np.linspace(1e3, 1e9, 199)
+    alone = [float(net.fitted_s(fit, op, one, n)) for one, n in zip(size, ranks, strict=True)]
+    assert net.fitted_s(fit, op, size, ranks).tolist() == alone
+    assert net.fitted_s(fit, op, size, ranks.astype(float)).tolist() == alone
+
+
 def test_without_a_table_alpha_is_the_default_and_bandwidth_the_links():
     # 10 us + 7/8 x 1 MB / 100 GB/s
     assert net.collective_s(r.chip(), "all_gather", 1e6, Group(8)) == pytest.approx(18.75e-6, rel=1e-14)
