@@ -212,6 +212,12 @@ class Memo:
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
 
+    def without(self, kind: str) -> Memo:
+        """A memo of the same prices but one kind, which it learns anew."""
+        other = Memo()
+        other._known = {name: known for name, known in self._known.items() if name != kind}
+        return other
+
     def factored(self, kind: str, table: Table, names: tuple[str, ...], price: Callable[[Table], Columns]) -> Columns:
         """`price` of the distinct combinations of the named columns, spread over all rows.
 

@@ -106,6 +106,7 @@ DRAFT = (*PRECISION, "tp", "cp", "dcp", "seqs")
 PREFILL_ATTENTION = ("weight_dtype", "kv_dtype", "tp", "cp", "step_tokens")
 PREFILL_FEED_FORWARD = ("weight_dtype", "tp", "dp", "ep", "cp", "step_tokens")
 PREFILL_EDGES = ("weight_dtype", "tp", "step_tokens")
+ROUTED = "decode feed-forward"  # the one kind of decode prices that depends on how experts are chosen
 # what these have in common and no batch changes: worth knowing before batches are laid out
 WITHOUT_BATCH = (ATTENTION[:-2], FEED_FORWARD[:-1], EDGES[:-1], PREFILL_KEYS)
 
@@ -143,7 +144,7 @@ def _feed_forward(s: Setting, cells: Table, memo: Memo) -> Columns:
     def price(m: Machine, c: Table) -> Blocks:
         return {n: operators.feed_forward(m, n, c, True, choice) for n in s.model.ffn}
 
-    return _priced(s, memo, "decode feed-forward", cells, FEED_FORWARD, price)
+    return _priced(s, memo, ROUTED, cells, FEED_FORWARD, price)
 
 
 def _draft_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Columns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -78,17 +79,26 @@ def touched(experts: int, k: float, tokens: float, spread: float) -> float:
     Of sixteen equal groups of experts, group i is chosen by one draw with p_i and by one token, which draws until
     it has k different experts, with 1 - (1 - p_i)^c.
     """
+    return found(experts, spread, draws_of_a_token(experts, k, spread) * tokens)
+
+
+def found(experts: int, spread: float, draws: float) -> float:
+    return experts / 16 * sum(1 - (1 - p) ** draws for p in draw_chances(experts, spread))
+
+
+@cache
+def draw_chances(experts: int, spread: float) -> list[float]:
     liking = [math.exp(spread * NormalDist().inv_cdf((i + 0.5) / 16)) for i in range(16)]
-    p = [min(w / sum(liking) * 16 / experts, 1 - 1e-12) for w in liking]
+    return [min(w / sum(liking) * 16 / experts, 1 - 1e-12) for w in liking]
 
-    def found(draws: float) -> float:
-        return experts / 16 * sum(1 - (1 - x) ** draws for x in p)
 
+@cache
+def draws_of_a_token(experts: int, k: float, spread: float) -> float:
     low, high = 0.0, 1e9
     for _ in range(300):
         middle = (low + high) / 2
-        low, high = (middle, high) if found(middle) < k else (low, middle)
-    return found(high * tokens)
+        low, high = (middle, high) if found(experts, spread, middle) < k else (low, middle)
+    return high
 
 
 def _moe(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> Ledger:
