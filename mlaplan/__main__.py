@@ -47,17 +47,20 @@ def _write_no_more() -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    import typer  # here, so that an interruption of its import is one too
-
-    from mlaplan.cli.app import app
-
     # start-up builds what lives to the end: the collector would walk it a hundred times and free nothing
     gc.set_threshold(100_000)
+    import typer  # here, so that an interruption of its import is one too
+
+    from mlaplan.cli.app import asked_for, command_line
+
     # pydantic would look through all installed packages for plugins, of which none concerns the specs
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    # numpy would start threads for products of matrices, of which prices have none: a tenth of a `recommend`
+    if asked_for(arguments) != "verify":
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
     try:
-        result = app(arguments, standalone_mode=False, prog_name="mlaplan")
+        result = command_line(arguments)(arguments, standalone_mode=False, prog_name="mlaplan")
     except typer.Exit as done:
         result = done.exit_code
     except MlaplanError as error:

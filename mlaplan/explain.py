@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlaplan.costs import band, breakdown, capacity, phases, pipeline
+from mlaplan.costs import band, breakdown, capacity, phases
 from mlaplan.costs.engine import Interval, exactly
 from mlaplan.costs.factor import Memo, Table, size
 from mlaplan.costs.operators import Prefill
+from mlaplan.costs.step import ROUTED
 from mlaplan.rules import all_rules
 from mlaplan.rules.legality import NETWORK
 from mlaplan.rules.rule import Question
@@ -143,7 +144,7 @@ def explain_all(
         if served and d and p:
             of_row = [(float(fast[i]), float(slow[i])) for fast, slow in ends]
             result = _served(q, st, one, d, p, tokens[i], price, _from_routing(of_row, d.step_s.value))
-        layers = pipeline.cuts(s.model, st.pp)
+        layers = s.cuts(st.pp)
         out.append(
             Explanation(
                 st,
@@ -227,10 +228,12 @@ def _at_routing_ends(q: Question, table: Table, context: int) -> list[tuple[Any,
     """Decode steps of all rows at both ends of each thing unknown about how experts are chosen, the faster first."""
     if not any(f.kind == "moe" for f in q.setting.model.ffn.values()):
         return []
-    nothing = np.zeros(size(table))
+    nothing, memo = np.zeros(size(table)), Memo()
 
     def steps(engine: EngineCosts) -> Any:
-        return phases.decode(replace(q.setting, engine=engine), table, context, q.budget, nothing)["decode_s"]
+        nonlocal memo
+        memo = memo.without(ROUTED)  # the rest is the same at all ends
+        return phases.decode(replace(q.setting, engine=engine), table, context, q.budget, nothing, memo)["decode_s"]
 
     return [(steps(fast), steps(slow)) for fast, slow in q.setting.engine.routing_ends()]
 

@@ -20,6 +20,7 @@ from mlaplan.strategy import KV_LAYOUTS, Strategy, from_row
 
 TRAITS = ("tp", "dp", "ep", "pp", "dcp", "kv_layout", "cp")
 FIGURES = ("tok_s_chip", "tpot_s", "ttft_s", "decode_s", "prefill_s")
+DECIMALS = 9  # of tok/s/chip that are more than rounding
 LATENT = KV_LAYOUTS.index("latent_sharded")
 
 
@@ -55,19 +56,24 @@ def family_codes(table: Table, per_node: int) -> NDArray[np.int64]:
     return code
 
 
+def best_rows(table: Table, group: NDArray[np.int64]) -> NDArray[np.intp]:
+    """The row of each group with the most tokens per second and chip, rounding errors apart; then the lowest TPOT."""
+    return ranking.best_of_each(group, np.round(table["tok_s_chip"], DECIMALS), np.nan_to_num(table["tpot_s"]))
+
+
 def keep_families(q: Question, table: Table, known: dict[str, Family]) -> None:
     """Put the best row of each family into `known`: by throughput, those that keep the service level first."""
     per_node = q.setting.chip.scale_up.chips_per_node
     meets = np.ones(size(table), dtype=bool)
     for rule in of_stage("service"):
         meets &= ~np.broadcast_to(rule.violated(q, table), meets.shape)
-    value = np.where(meets, table["tok_s_chip"] + table["tok_s_chip"].max() + 1.0, table["tok_s_chip"])
-    for i in ranking.best_of_each(family_codes(table, per_node), value, np.nan_to_num(table["tpot_s"])):
+    for i in best_rows(table, 2 * family_codes(table, per_node) + meets):
         name = family_name({k: int(table[k][i]) for k in TRAITS}, per_node)
-        figures = {k: float(table[k][i]) for k in FIGURES}
-        new = Family(name, from_row(table, int(i)), figures, None if meets[i] else _missed(q, table, int(i)))
-        if name not in known or new.rank > known[name].rank:
-            known[name] = new
+        rank = (bool(meets[i]), float(table["tok_s_chip"][i]))
+        if name not in known or rank > known[name].rank:
+            figures = {k: float(table[k][i]) for k in FIGURES}
+            reason = None if meets[i] else _missed(q, table, int(i))
+            known[name] = Family(name, from_row(table, int(i)), figures, reason)
 
 
 def with_comm_shares(families: list[Family], columns: Mapping[str, NDArray[np.float64]]) -> list[Family]:

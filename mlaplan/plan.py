@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from mlaplan.costs import capacity, params
 from mlaplan.costs.engine import from_profile
 from mlaplan.costs.precision import can_multiply, quantised
 from mlaplan.costs.step import Setting
+from mlaplan.engines.limits import context_merge
 from mlaplan.engines.profile import attention_kind
 from mlaplan.explain import explain, explain_all
 from mlaplan.families import Family, with_comm_shares
@@ -64,6 +65,8 @@ def question(chip: Chip, model: Model, profile: Any, work: Workload, given: Over
     engine = from_profile(profile, chip, attention_kind(model))
     if given.imbalance is not None:
         engine = engine.with_imbalance(given.imbalance)
+    if given.dcp_merge is not None or given.dcp_interleave is not None:
+        engine = replace(engine, merge=context_merge(profile, given.dcp_merge, given.dcp_interleave or 1))
     fraction = given.memory_fraction if given.memory_fraction is not None else engine.memory_fraction
     budget = capacity.Budget(work.max_context, fraction, given.reserve_bytes)
     return Question(Setting(chip, model, engine, given.redundant_experts), profile, work, budget)

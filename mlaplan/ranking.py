@@ -22,11 +22,17 @@ def score(columns: Mapping[str, NDArray[Any]], objective: str, osl: int) -> NDAr
 
 
 def best_of_each(group: NDArray[np.intp], value: NDArray[np.float64], tie: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Row numbers with the highest value of each group; equal values go to the lower tie."""
-    order = np.lexsort((tie, -value, group))
-    first = np.ones(len(order), dtype=bool)
-    first[1:] = group[order][1:] != group[order][:-1]
-    return order[first]
+    """Row numbers with the highest value of each group, groups rising; of equal values the lowest tie, then row.
+
+    Only the rows that hold their group's highest value are sorted.
+    """
+    highest = np.full(int(group.max(initial=-1)) + 1, -np.inf)
+    np.fmax.at(highest, group, value)
+    rows = np.flatnonzero(value == highest[group])
+    rows = rows[np.lexsort((tie[rows], group[rows]))]
+    first = np.ones(len(rows), dtype=bool)
+    first[1:] = group[rows][1:] != group[rows][:-1]
+    return rows[first]
 
 
 def pareto(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.intp]:

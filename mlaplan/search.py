@@ -1,14 +1,14 @@
 """The search behind `recommend`: blocks of structures, each priced as a flat table and reduced.
 
 A block of legal structures is expanded by all choices, cleared of what the engine or the chip cannot do, given
-every batch that memory and the workload allow, priced, cleared of what misses the service level, and reduced to
-the best row of each structure. Then it is forgotten, so memory does not grow with the space.
+every batch that memory and the workload allow, priced slice by slice, cleared of what misses the service level, and
+reduced to the best row of each structure. Then it is forgotten, so memory does not grow with the space.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,19 +18,18 @@ from numpy.typing import NDArray
 from mlaplan import ranking, space
 from mlaplan.costs import capacity, phases, step
 from mlaplan.costs.factor import Columns, Domain, Memo, Primer, Table, distinct, domain, size
-from mlaplan.costs.memory import LOGIT_BYTES
 from mlaplan.costs.operators import Prefill
-from mlaplan.costs.pipeline import cuts
+from mlaplan.costs.pipeline import MOST_CUTS
 from mlaplan.costs.precision import weight_targets
 from mlaplan.engines.profile import attention_kind
 from mlaplan.explain import acceptance
-from mlaplan.families import Family, keep_families
+from mlaplan.families import Family, best_rows, keep_families
 from mlaplan.rules import of_stage
 from mlaplan.rules.rule import Question
 from mlaplan.serving import steady
 from mlaplan.strategy import KV_DTYPES, WEIGHT_DTYPES, Strategy, from_row
 
-BLOCK_ROWS = 262_144  # rows laid out at once
+BLOCK_ROWS = 524_288  # rows laid out at once
 SLICE_ROWS = 32_768  # rows priced at once: their columns stay in the processor's cache
 BATCHES = 12  # rows that one choice becomes, roughly, when its batches are laid out
 MOST_SEQUENCES = 4096  # per rank, where neither memory nor the workload sets a limit
@@ -127,7 +126,10 @@ def domains(q: Question, structures: Table, ax: space.Axes, pins: Mapping[str, A
     out |= {name: domain(getattr(ax, name)) for name in space.CHOICES}
     out["q_len"] = domain([1 + k for k in ax.mtp])
     out["seqs"] = domain(_micro_batches(q, structures, ax, pins))
-    out["step_tokens"] = domain(steady.step_token_values(q.workload, ax.prefill_chunk))
+    queries = np.append(out["q_len"].values, 1)  # a draft has one
+    out["tokens"] = domain(np.multiply.outer(queries, out["seqs"].values).ravel())
+    out["step_tokens"] = out["prompt_tokens"] = domain(steady.step_token_values(q.workload, ax.prefill_chunk))
+    out["cut"] = domain(range(MOST_CUTS))
     return out
 
 
@@ -140,8 +142,8 @@ def _micro_batches(q: Question, structures: Table, ax: space.Axes, pins: Mapping
     return sorted(whole | {-(-n // 2) for n in whole})
 
 
-def apply(q: Question, stage: str, table: Table, found: Found, weight: int = 1) -> Table:
-    """Rows that no rule of the stage removes; the first rule broken counts the row."""
+def survivors(q: Question, stage: str, table: Table, found: Found, weight: int = 1) -> NDArray[np.bool_]:
+    """Where no rule of the stage removes the row; the first rule broken counts it."""
     keep = np.ones(size(table), dtype=bool)
     for rule in of_stage(stage):
         bad = np.broadcast_to(rule.violated(q, table), keep.shape) & keep
@@ -149,6 +151,12 @@ def apply(q: Question, stage: str, table: Table, found: Found, weight: int = 1) 
         if removed:
             found.rejected[rule.name] += removed * weight
             keep &= ~bad
+    return keep
+
+
+def apply(q: Question, stage: str, table: Table, found: Found, weight: int = 1) -> Table:
+    """The rows that no rule of the stage removes."""
+    keep = survivors(q, stage, table, found, weight)
     return table if keep.all() else table.take(np.flatnonzero(keep))
 
 
@@ -157,6 +165,8 @@ def apply(q: Question, stage: str, table: Table, found: Found, weight: int = 1) 
 
 def batched(q: Question, table: Table, pins: Mapping[str, Any], found: Found, memo: Memo) -> Table:
     """Rows with every batch that memory and the workload allow; rows that hold no sequence count as misfits."""
+    for names in (*step.WITHOUT_BATCH, capacity.WEIGHTS, capacity.CACHE, capacity.ACTIVATIONS):
+        table.key(names)
     room, short = sequences_held(q, table, memo)
     weights, cache = of_stage("capacity")
     for rule, bad in ((weights, room < 0), (cache, room == 0)):
@@ -187,11 +197,12 @@ def sequences_held(q: Question, table: Table, memo: Memo) -> tuple[NDArray[np.fl
     room, short = np.full(size(table), -1.0), np.full(size(table), np.inf)
     for pp, rows, sub in capacity.rows_by_depth(table):
         memory = capacity.Space(q.setting, sub, q.budget, memo)
-        # each further sequence also takes its logits
-        logits = (1 + sub["mtp"]) * q.setting.model.vocab_size * LOGIT_BYTES
-        for cut in cuts(q.setting.model, pp):
+        # each further sequence also takes its logits, first from what the engine leaves free for them
+        logits = capacity.sequence_logit_bytes(q.setting, sub)
+        for cut in q.setting.cuts(pp):
             tokens, _, per_token = memory.room(cut)
-            held = np.floor((tokens * per_token + logits) / (per_sequence[rows] * per_token + logits))
+            cached, whole = tokens * per_token, per_sequence[rows] * per_token
+            held = np.floor(np.minimum(cached / whole, (cached + memory.slack + logits) / (whole + logits)))
             room[rows] = np.maximum(room[rows], np.where(tokens < 0, -1.0, held))
             short[rows] = np.minimum(short[rows], (per_sequence[rows] - tokens) * per_token)
     return room, short
@@ -209,11 +220,6 @@ def price(
     detail: memory and communication columns too (costs.phases).
     """
     rows, memo = table if isinstance(table, Table) else Table(table), Memo() if memo is None else memo
-    n = size(rows)
-    if n > SLICE_ROWS:
-        _prime(q, rows, tokens_given, memo)
-        slices = [slice(i, i + SLICE_ROWS) for i in range(0, n, SLICE_ROWS)]
-        return joined([price(q, rows.take(one), tokens_given, memo, detail) for one in slices])
     s, work = q.setting, q.workload
     need = np.asarray(capacity.sequence_tokens(rows, q.budget.max_context) * rows["batch"], dtype=float)
     columns = phases.decode(s, rows, work.mean_context, q.budget, need, memo, detail)
@@ -232,13 +238,35 @@ def _tokens_per_step(q: Question, table: Table, given: float | None) -> NDArray[
     return np.array([acceptance(q, depth, given).value for depth in depths])[table["mtp"]]
 
 
-def _prime(q: Question, table: Table, given: float | None, memo: Memo) -> None:
-    """Price the blocks of all rows at once, so that the slices only look them up."""
-    work, primer = q.workload, Primer(memo)
-    step.decode_blocks(q.setting, step.decode_cells(table), work.mean_context, primer)
-    tokens = steady.prefill_step_tokens(table, work, _tokens_per_step(q, table, given))
+def priced(q: Question, block: Table, tokens: float | None, memo: Memo) -> Iterator[Table]:
+    """The block with its prices, in slices of one pipeline depth each.
+
+    What the block's rows are made of is priced at once, so that the slices only look it up.
+    """
+    cells, primer, work = step.decode_cells(block), Primer(memo), q.workload
+    step.decode_blocks(q.setting, cells, work.mean_context, primer)
     prompts = Prefill(work.new_tokens, work.prefix_tokens)
-    step.prefill_blocks(q.setting, step.prefill_cells(table, tokens), prompts, primer)
+    step.prefill_blocks(q.setting, _prefill_steps(block), prompts, primer)
+    for rows in _slices(block["pp"]):
+        part = cells.take(rows)
+        yield part.having(**price(q, part, tokens, memo))
+
+
+def _prefill_steps(block: Table) -> Table:
+    """What the prefill steps of the block's rows can be: few, so all numbers of tokens with all the rest."""
+    steps, tokens = distinct(block, step.PREFILL_KEYS)[0], block.domain("step_tokens").values
+    every = steps.take(np.repeat(np.arange(size(steps)), len(tokens)))
+    return every.having(step_tokens=np.tile(tokens, size(steps)))
+
+
+def _slices(depths: NDArray[np.int64]) -> Iterator[slice]:
+    """At most `SLICE_ROWS` neighbouring rows of the same depth."""
+    ends = [*(np.flatnonzero(np.diff(depths)) + 1).tolist(), len(depths)]
+    start = 0
+    for end in ends:
+        for first in range(start, end, SLICE_ROWS):
+            yield slice(first, min(first + SLICE_ROWS, end))
+        start = end
 
 
 def search(
@@ -246,32 +274,43 @@ def search(
 ) -> None:
     """Price every block of the space on so many chips and keep what `recommend` needs of it."""
     memo = Memo()
-    for block in blocks(q, devices, pins, found):
-        table = batched(q, block, pins, found, memo)
+    for choices in blocks(q, devices, pins, found):
+        table = batched(q, choices, pins, found, memo)
         for start in range(0, size(table), BLOCK_ROWS):
-            _keep_best(q, table.take(slice(start, start + BLOCK_ROWS)), objective, tokens, found, memo)
+            block = table.take(slice(start, start + BLOCK_ROWS))
+            found.priced += size(block)
+            _keep_best(q, priced(q, block, tokens, memo), objective, found)
 
 
-def _keep_best(q: Question, table: Table, objective: str, tokens: float | None, found: Found, memo: Memo) -> None:
-    if not size(table):
-        return
-    found.priced += size(table)
-    both = table.having(**price(q, table, tokens, memo))
-    kept = apply(q, "capacity", both, found)
-    if not size(kept):
-        return
-    keep_families(q, kept, found.families)
-    good = apply(q, "service", kept, found)
-    if not size(good):
-        _note_service_miss(q, kept, found)
-        return
-    value = ranking.score(good, objective, q.workload.osl)
-    structure = distinct(good, space.STRUCTURE)[1]
-    rows = ranking.best_of_each(structure, value, np.nan_to_num(good["tpot_s"]))
-    found.rows.append({name: column[rows] for name, column in good.items()})
-    if objective == "pareto":
-        edge = ranking.pareto(good["tok_s_chip"], np.nan_to_num(good["tok_s_user"]))
-        found.front.append({name: column[edge] for name, column in good.items()})
+def _keep_best(q: Question, parts: Iterator[Table], objective: str, found: Found) -> None:
+    """Keep the best rows of the families and of each structure in a block, from those of its parts."""
+    families: list[Table] = []
+    structures: list[Table] = []
+    for part in parts:
+        kept = apply(q, "capacity", part, found)
+        if not size(kept):
+            continue
+        meets = survivors(q, "service", kept, found)
+        structure = distinct(kept, space.STRUCTURE)[1]
+        # a family is made of whole structures
+        families.append(kept.take(np.sort(best_rows(kept, 2 * structure + meets))))
+        good = np.flatnonzero(meets)
+        if not len(good):
+            _note_service_miss(q, kept, found)
+            continue
+        value, tie = ranking.score(kept, objective, q.workload.osl), np.nan_to_num(kept["tpot_s"])
+        structures.append(kept.take(good[ranking.best_of_each(structure[good], value[good], tie[good])]))
+        if objective == "pareto":
+            edge = ranking.pareto(kept["tok_s_chip"][good], np.nan_to_num(kept["tok_s_user"])[good])
+            found.front.append({name: column[good[edge]] for name, column in kept.items()})
+    if families:
+        keep_families(q, joined(families), found.families)
+    if structures:
+        rows = joined(structures)
+        structure = distinct(rows, space.STRUCTURE)[1]
+        value = ranking.score(rows, objective, q.workload.osl)
+        best = ranking.best_of_each(structure, value, np.nan_to_num(rows["tpot_s"]))
+        found.rows.append({name: column[best] for name, column in rows.items()})
 
 
 def _note_service_miss(q: Question, table: Table, found: Found) -> None:
@@ -296,6 +335,7 @@ def holds(q: Question, devices: int, pins: Mapping[str, Any]) -> bool:
     )
 
 
-def joined(parts: list[Columns]) -> Table:
+def joined(parts: Sequence[Columns]) -> Table:
     """The rows of several tables as one."""
-    return Table({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+    domains = parts[0].domains if isinstance(parts[0], Table) else None
+    return Table({name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, domains)

@@ -73,6 +73,8 @@ class Overrides:
     imbalance: float | None = None
     tokens_per_step: float | None = None
     redundant_experts: int = 0
+    dcp_merge: str | None = None
+    dcp_interleave: int | None = None
 
     def __post_init__(self) -> None:
         problems = [

@@ -16,7 +16,7 @@ import pytest
 import typer
 
 from mlaplan import errors
-from mlaplan.cli.app import app
+from mlaplan.cli.app import VERBS, command_line
 from mlaplan.rules import all_rules
 from mlaplan.specs.lookup import FOLDERS, OVERLAY
 from mlaplan.strategy import NAMES
@@ -49,7 +49,10 @@ def section(path: Path, title: str) -> str:
 
 
 def commands() -> dict[str, Any]:
-    return dict(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    return {
+        verb: typer.main.get_command(command_line([verb])).commands[verb]  # type: ignore[attr-defined]
+        for verb in VERBS
+    }
 
 
 def test_every_verb_is_in_the_readme() -> None:

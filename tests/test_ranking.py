@@ -28,6 +28,17 @@ def test_the_best_of_each_group_and_the_tie():
     assert ranking.best_of_each(group, value, tie).tolist() == [4, 3]
 
 
+few = st.integers(0, 3)
+
+
+@given(st.lists(st.tuples(few, few, few), min_size=1, max_size=40))
+def test_the_best_of_each_group_is_the_first_when_all_are_sorted(rows):
+    group, value, tie = (np.array(column) for column in zip(*rows, strict=True))
+    order = sorted(range(len(rows)), key=lambda i: (group[i], -value[i], tie[i], i))
+    first = {int(group[i]): i for i in reversed(order)}
+    assert ranking.best_of_each(group, value.astype(float), tie.astype(float)).tolist() == list(first.values())[::-1]
+
+
 points = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30)
 
 

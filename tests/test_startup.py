@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from mlaplan.cli.app import VERBS
+
 REPO = Path(__file__).resolve().parent.parent
 HEAVY = {"numpy", "pandas", "matplotlib", "rich", "pydantic", "yaml", "ml_dtypes"}
 
 
-def imported(arguments: list[str], folder: Path) -> set[str]:
-    """Top-level packages that one command imports, in a fresh interpreter in an empty folder."""
+def modules(arguments: list[str], folder: Path) -> set[str]:
+    """Modules that one command imports, in a fresh interpreter in an empty folder."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "mlaplan", *arguments],
         cwd=folder, env={**os.environ, "PYTHONPATH": str(REPO)},
@@ -22,9 +24,14 @@ def imported(arguments: list[str], folder: Path) -> set[str]:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
-    names = {line.rsplit("|", 1)[1].strip().split(".")[0] for line in lines}
+    names = {line.rsplit("|", 1)[1].strip() for line in lines}
     assert "mlaplan" in names  # the trace is there
     return names
+
+
+def imported(arguments: list[str], folder: Path) -> set[str]:
+    """Top-level packages that one command imports."""
+    return {name.split(".")[0] for name in modules(arguments, folder)}
 
 
 @pytest.mark.parametrize(
@@ -61,8 +68,33 @@ def test_checking_a_script_takes_numpy_only_for_rules_that_compute(
     assert imported(["check", "serve.sh", *options.split()], tmp_path) & HEAVY <= needed
 
 
-def test_pricing_takes_numpy_and_no_table_or_plot_library(tmp_path: Path) -> None:
-    words = "explain deepseek-v3 h200-sxm --tp 8 --batch 8 --context 4096 --format json"
-    found = imported(words.split(), tmp_path)
+@pytest.mark.parametrize(
+    ("arguments", "verbs"), [(["--help"], set()), (["--version"], set()), (["list", "chips"], {"list_"})], ids=str
+)
+def test_only_the_verb_that_was_asked_for_is_imported(arguments: list[str], verbs: set[str], tmp_path: Path) -> None:
+    # the trace of imports does not show those by name
+    code = f"import sys, mlaplan.__main__ as m; m.main({arguments!r}); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPO)},
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    found = done.stderr.split()
+    names = {"list_" if verb == "list" else verb for verb in VERBS}
+    assert {name for name in names if f"mlaplan.cli.{name}" in found} == verbs
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "explain deepseek-v3 h200-sxm --tp 8 --batch 8 --context 4096 --format json",
+        "recommend deepseek-v2-lite h200-sxm --devices 2 --isl 512 --osl 128",
+    ],
+    ids=lambda words: words.split()[0],
+)
+def test_pricing_takes_numpy_and_no_table_or_plot_library(words: str, tmp_path: Path) -> None:
+    found = modules(words.split(), tmp_path)
     assert "numpy" in found
-    assert not found & {"pandas", "matplotlib"}
+    assert not found & {"pandas", "matplotlib", "rich", "ml_dtypes", "scipy"}
+    assert "numpy.ma" not in found
+    # the study of query chunks is a line of `explain`, and of no list of plans
+    assert ("mlaplan.costs.overlap" in found) == words.startswith("explain")

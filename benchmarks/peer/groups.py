@@ -12,6 +12,7 @@ from mlaplan.calibration import links, run, score, tables
 from mlaplan.calibration.rows import Rows
 from mlaplan.specs.lookup import load_chip
 from mlaplan.validation import silicon
+from mlaplan.validation.kernel_bars import cache_modes
 from mlaplan.validation.points import Point, published
 from mlaplan.validation.predict import predict
 from peer import aic
@@ -90,7 +91,7 @@ def of_tables(sim: InferSim | None, only: str | None = None) -> list[Group]:
 def _held_out(chip: str, engine: str, only: str | None) -> list[tuple[str, aic.Table, score.Predicted]]:
     """(group, table, rows beside mlaplan's times) of the rows that are compared."""
     out = []
-    for p in score.predictions(load_chip(chip, engine=engine), engine):
+    for p in score.predictions(load_chip(chip, engine=engine), engine, cache_modes(chip, engine)):
         table, name = aic.table_of(p.kind, engine), _id(p.kind, p.dtype, engine)
         once = engine == ENGINES[0] or p.kind not in tables.COLLECTIVES.values()  # NCCL is no engine's own
         if table is None or not once or not _wanted(name, only):
@@ -111,11 +112,10 @@ def _id(kind: str, dtype: str, engine: str) -> str:
 def seen(chip: str, engine: str) -> Iterable[tuple[aic.Table, Rows]]:
     """The rows that fits may use, of each table that is compared."""
     spec = load_chip(chip, engine=engine)
-    for op, _, rows, _ in run.kernel_rows(chip, engine):
+    for op, _, rows, _ in run.kernel_rows(spec, engine, cache_modes(chip, engine)):
         table = aic.table_of("mla_decode" if op == "kv_cast" else op, engine)
         if rows is not None and table is not None:
-            clean = run.usable(op, rows, spec)
-            yield table, clean.take(clean.for_fit)
+            yield table, rows.take(rows.for_fit)
     for kv in ("bf16", "fp8"):
         for weights in ("bf16", "fp8_block"):
             rows, table = tables.mla_module(chip, engine, kv, weights), aic.table_of("mla_module", engine)

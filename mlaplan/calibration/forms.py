@@ -27,7 +27,7 @@ US = 1e-6
 LATENT, ROPE, NOPE, VALUE = 512, 64, 128, 128  # DeepSeek-V2 and V3, Kimi-K2, LongCat: what the tables were taken with
 CACHE_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0}
 OPERAND_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp8_block": 1.0 + 4.0 / 128**2, "int8": 1.0,
-                 "int4": 0.5 + 2.0 / 32}  # fmt: skip
+                 "int4": 0.5 + 2.0 / 32, "fp4": 0.5 + 1.0 / 16}  # fmt: skip
 CAST_BYTES = 3.0  # one element read in 8 bit and written in 16
 
 

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mlaplan.calibration import fitting, forms, links, tables
 from mlaplan.calibration.rows import Rows, host_bound, without_impossible
-from mlaplan.errors import MlaplanError
 
 if TYPE_CHECKING:
     from mlaplan.specs.chip import Chip
+    from mlaplan.specs.fit import KernelFit
 
 KERNELS: tuple[tuple[str, Callable[[str, str, str], Rows | None], tuple[str, ...]], ...] = (
-    ("gemm", tables.gemm, ("bf16", "fp8", "fp8_block")),
+    ("gemm", tables.gemm, ("bf16", "fp8", "fp8_block", "int8", "int4", "fp4")),
     ("bmm", tables.bmm, ("bf16",)),
-    ("grouped_gemm", tables.grouped_gemm, ("bf16", "fp8", "fp8_block", "int4")),
+    ("grouped_gemm", tables.grouped_gemm, ("bf16", "fp8", "fp8_block", "int4", "fp4")),
     ("mla_decode", tables.mla_decode, ("bf16", "fp8")),
     ("mla_prefill", tables.mla_prefill, ("bf16", "fp8")),
 )
 PRODUCTS = ("gemm", "bmm")
-CASTING = ("sglang",)  # on Hopper its 8-bit decode table is a cast of the whole cache and the 16-bit kernel
+CORES = ("mla_decode", "mla_prefill")
+CAST = "cast_pool"  # how a backend reads a cache: the whole pool is widened first, in the same timed call
 FOR_KV_CAST = ("kv_cast", "fp8")
 NODES = (2, 4, 8)
+LIMIT = 0.30  # a held-out mean error above this says that the form does not hold, and nothing is written
+
+Modes = Mapping[str, str]  # cache dtype -> how the engine's first MLA backend on the chip reads it; none: not at all
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +44,29 @@ class Calibrated:
     skipped: list[str] = field(default_factory=list)
 
 
-def kernel_rows(chip: str, engine: str) -> Iterator[tuple[str, str, Rows | None, str]]:
-    """(op, dtype, clean rows or None, why none) of every kernel table of an engine."""
+def kernel_rows(chip: Chip, engine: str, modes: Modes) -> Iterator[tuple[str, str, Rows | None, str]]:
+    """(op, dtype, usable rows or None, why none) of every kernel table of an engine."""
     for op, read, dtypes in KERNELS:
         for dtype in dtypes:
-            rows = read(chip, engine, dtype)
+            rows = read(chip.name, engine, dtype)
             if rows is None:
                 continue
-            if op in PRODUCTS and host_bound(rows):
-                fastest = 1e6 * float(rows.seconds.min())
-                yield op, dtype, None, f"{op} {dtype}: bound by the host, its fastest call takes {fastest:.0f} us"
-            elif op == "mla_decode" and dtype == "fp8" and engine in CASTING:
-                yield *FOR_KV_CAST, rows, ""
+            why = _unusable(op, dtype, rows, modes)
+            if why:
+                yield op, dtype, None, f"{op} {dtype}: {why}"
+            elif op == "mla_decode" and modes[dtype] == CAST:
+                yield FOR_KV_CAST[0], dtype, usable(op, rows, chip), ""
             else:
-                yield op, dtype, rows, ""
+                yield op, dtype, usable(op, rows, chip), ""
+
+
+def _unusable(op: str, dtype: str, rows: Rows, modes: Modes) -> str:
+    """Why a table says nothing of an engine's kernels, if so."""
+    if op in PRODUCTS and host_bound(rows):
+        return f"bound by the host, its fastest call takes {1e6 * float(rows.seconds.min()):.0f} us"
+    if op in CORES and dtype not in modes:
+        return "the engine's profile has no MLA backend for such a cache on this chip"
+    return ""
 
 
 def usable(op: str, rows: Rows, chip: Chip) -> Rows:
@@ -83,35 +98,47 @@ def collective_rows(chip: str, engine: str) -> Iterator[tuple[Rows, bool]]:
 
 def joined(parts: list[Rows]) -> Rows:
     """Rows of several tables of one operation."""
-    import numpy as np
-
     first = parts[0]
     columns = {name: np.concatenate([p.columns[name] for p in parts]) for name in first.columns}
     return Rows(first.op, first.dtype, columns, np.concatenate([p.seconds for p in parts]), first.source)
 
 
-def from_tables(chip: Chip, engine: str) -> Calibrated:
+def from_tables(chip: Chip, engine: str, modes: Modes) -> Calibrated:
     """Calibrate a chip for an engine from the measured tables."""
-    if engine not in tables.VERSIONS:
-        raise MlaplanError(f"no measured tables of engine '{engine}'; expected one of {', '.join(tables.VERSIONS)}")
     out = Calibrated(chip.name, engine)
     core: fitting.Fitted | None = None
-    for op, dtype, rows, why in kernel_rows(chip.name, engine):
+    for op, dtype, rows, why in kernel_rows(chip, engine, modes):
         if rows is None:
             out.skipped.append(why)
             continue
-        known = chip.kernel(op, dtype) if op != "kv_cast" else chip.kernel("elementwise", "bf16")
         if op == "kv_cast":
             if core is None:
+                out.skipped.append(f"kv_cast {dtype}: there is no 16-bit core to tell it from")
                 continue
             rows = forms.cast_rows(rows, fitting.constants(core.values), chip)
-        fitted = fitting.fit(forms.form_of(op, dtype), usable(op, rows, chip), chip, known)
-        core = fitted if op == "mla_decode" else core
-        out.kernels.append(fitted)
+        if len(rows) < fitting.FEWEST:
+            out.skipped.append(f"{op} {dtype}: {len(rows)} usable calls")
+            continue
+        fitted = fitting.fit(forms.form_of(op, dtype), rows, chip, known_of(chip, op, dtype))
+        if within(out, f"{op} {dtype}", fitted.errors.mape):
+            core = fitted if (op, dtype) == ("mla_decode", "bf16") else core
+            out.kernels.append(fitted)
     for link_rows, wide in collective_rows(chip.name, engine):
-        if wide:
-            out.scale_out.append(links.fit(link_rows, knee=False))
-        else:
-            copies = link_rows.op in ("dispatch", "combine")
-            out.scale_up.append(links.fit(link_rows, not copies, float(chip.scale_up.bandwidth)))
+        copies = link_rows.op in ("dispatch", "combine")
+        bound = np.inf if wide else float(chip.scale_up.bandwidth)
+        found = links.fit(link_rows, knee=not (wide or copies), bound=bound)
+        if within(out, found.op, found.errors.mape):
+            (out.scale_out if wide else out.scale_up).append(found)
     return out
+
+
+def known_of(chip: Chip, op: str, dtype: str) -> KernelFit:
+    """The chip's own constants of an operator, to hold where the rows say nothing."""
+    return chip.kernel("elementwise", "bf16") if op == "kv_cast" else chip.kernel(op, dtype)
+
+
+def within(out: Calibrated, name: str, error: float) -> bool:
+    """Whether a fit is good enough to be written; told if not."""
+    if error > LIMIT:
+        out.skipped.append(f"{name}: held-out error {error:.0%}, more than {LIMIT:.0%}: the formula does not hold")
+    return error <= LIMIT

@@ -9,7 +9,7 @@ import numpy as np
 
 from mlaplan.calibration import fitting, forms, links, tables
 from mlaplan.calibration.rows import Array, Rows
-from mlaplan.calibration.run import collective_rows, kernel_rows, usable
+from mlaplan.calibration.run import Modes, collective_rows, kernel_rows
 
 if TYPE_CHECKING:
     from mlaplan.specs.chip import Chip
@@ -32,7 +32,7 @@ class Score(NamedTuple):
     worst: float
 
 
-def score_kernels(chip: str, engine: str) -> list[Score]:
+def score_kernels(chip: str, engine: str, modes: Modes) -> list[Score]:
     """Every kernel and collective table of an engine, held-out rows under the fits that a plan would use.
 
     Sets: the operator's name; `mla_decode context >= 1024`; `mla_module`, a sum of parts that nothing was fitted to;
@@ -41,7 +41,7 @@ def score_kernels(chip: str, engine: str) -> list[Score]:
     from mlaplan.specs.lookup import load_chip
 
     spec = load_chip(chip, engine=engine)
-    return [*_kernel_scores(spec, engine), *_module_scores(spec, engine), *_collective_scores(spec, engine)]
+    return [*_kernel_scores(spec, engine, modes), *_module_scores(spec, engine), *_collective_scores(spec, engine)]
 
 
 def held_out(rows: Rows) -> Rows:
@@ -58,12 +58,12 @@ class Predicted(NamedTuple):
     seconds: Array
 
 
-def predictions(spec: Chip, engine: str) -> Iterator[Predicted]:
+def predictions(spec: Chip, engine: str, modes: Modes) -> Iterator[Predicted]:
     """Every kernel, module and collective table of an engine, on the rows that no fit has seen.
 
     A module was fitted to nothing: all its rows are held out.
     """
-    yield from _kernels(spec, engine)
+    yield from _kernels(spec, engine, modes)
     yield from _modules(spec, engine)
     for rows, _, seconds in _collectives(spec, engine):
         yield Predicted(rows.op, rows.dtype, rows, seconds)
@@ -73,21 +73,21 @@ def _score(name: str, spec: Chip, engine: str, dtype: str, predicted: Array, mea
     return Score(name, spec.name, engine, dtype, *fitting.errors_of(predicted, measured))
 
 
-def _kernels(spec: Chip, engine: str) -> Iterator[Predicted]:
-    for op, dtype, rows, _ in kernel_rows(spec.name, engine):
+def _kernels(spec: Chip, engine: str, modes: Modes) -> Iterator[Predicted]:
+    for op, dtype, rows, _ in kernel_rows(spec, engine, modes):
         if rows is None:
             continue
         if op == "kv_cast":
             if dtype not in spec.efficiency.get("kv_cast", {}):
                 continue
             rows = forms.cast_rows(rows, spec.kernel("mla_decode", "bf16"), spec)
-        rows = held_out(usable(op, rows, spec))
+        rows = held_out(rows)
         predicted = forms.FORMS[op].seconds(spec.kernel(op, dtype), rows, spec)
         yield Predicted("mla_decode" if op == "kv_cast" else op, dtype, rows, predicted)
 
 
-def _kernel_scores(spec: Chip, engine: str) -> Iterator[Score]:
-    for kind, dtype, rows, predicted in _kernels(spec, engine):
+def _kernel_scores(spec: Chip, engine: str, modes: Modes) -> Iterator[Score]:
+    for kind, dtype, rows, predicted in _kernels(spec, engine, modes):
         yield _score(kind, spec, engine, dtype, predicted, rows.seconds)
         if kind == "mla_decode":
             long = rows.columns["context"] >= LONG

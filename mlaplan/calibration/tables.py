@@ -22,13 +22,21 @@ VERSIONS = {"sglang": "0.5.14", "trtllm": "1.3.0rc20", "vllm": "0.24.0"}
 NCCL = "2.29.2"
 DEEPEP = {1: "0.5.12", 2: "0.5.6.post2", 4: "0.5.6.post2", 8: "0.5.6.post2"}  # nodes -> version under sglang
 TITLES = {"sglang": "SGLang", "trtllm": "TensorRT-LLM", "vllm": "vLLM"}
-OURS = {"bfloat16": "bf16", "half": "bf16", "fp8": "fp8", "fp8_block": "fp8_block", "int4_wo": "int4"}
-THEIRS = {"bf16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8_block", "int4": "int4_wo"}
+# fp4 is NVFP4: the MXFP4 rows are those of other models' experts
+THEIRS = {"bf16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8_block", "int4": "int4_wo", "int8": "sq", "fp4": "nvfp4"}
+# folders by another name than the chip's, and those that hold older versions
+FOLDERS = {"a100-sxm-80g": "a100_sxm"}
+OLDER = {"a100_sxm": {"sglang": "0.5.10", "trtllm": "1.0.0", "vllm": "0.14.0", "nccl": "2.27.3"}}
 
 # SGLang's prefill table holds an absorbed kernel that its server does not use for a plain prefill
 PREFILL_ENGINES = ("trtllm",)
-# one-hot gates with a stride of a whole group let group-limited routing drop half of the experts
+# one-hot gates with a stride of a whole group let group-limited routing inside a kernel drop half of the experts
 HONEST_BALANCED = ("trtllm",)
+# Two kernels of one engine: NVFP4 experts of TensorRT-LLM run in `moe_config.backend: TRTLLM` (trtllm-gen, whose rows
+# are named for its low latency) or in the default CUTLASS, two to three times slower under TP. Its deployment guide
+# for DeepSeek-R1 has both for up to 8 EP ranks of Blackwell; the faster is taken, which SGLang and vLLM run too.
+TRTLLM_GEN = "moe_torch_flow_min_latency"
+CHOSEN = {("trtllm", "fp4"): TRTLLM_GEN}
 COLLECTIVES = {"all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
                "alltoall": "all_to_all"}  # fmt: skip
 
@@ -48,18 +56,38 @@ def needed_root() -> Path:
     return found
 
 
-def chips() -> list[str]:
-    """Chips of ours that have tables, by our names."""
-    known = needed_root().iterdir()
-    return sorted(path.name.replace("_", "-") for path in known if path.is_dir())
+@cache
+def chips() -> tuple[str, ...]:
+    """Chips that have tables, by our names. Some folders hold no table."""
+    ours = {theirs: chip for chip, theirs in FOLDERS.items()}
+    known = [path.name for path in needed_root().iterdir() if next(path.rglob("*.parquet"), None)]
+    return tuple(sorted(ours.get(name, name.replace("_", "-")) for name in known))
 
 
 def folder(chip: str) -> Path:
     """The tables of a chip by our name of it."""
-    path = needed_root() / chip.replace("-", "_")
-    if not path.is_dir():
-        raise MlaplanError(f"no measured tables of {chip}; expected one of {', '.join(chips())}")
-    return path
+    known = chips()
+    if chip not in known:
+        raise MlaplanError(f"no measured tables of {chip}; expected one of {', '.join(known)}")
+    return needed_root() / _folder_name(chip)
+
+
+def _folder_name(chip: str) -> str:
+    return FOLDERS.get(chip, chip.replace("-", "_"))
+
+
+def version(chip: str, library: str) -> str:
+    """The version of an engine, or of `nccl`, whose tables of the chip are read."""
+    return OLDER.get(_folder_name(chip), {**VERSIONS, "nccl": NCCL})[library]
+
+
+@cache
+def per_node(chip: str) -> int:
+    """Ranks of one node where the tables were taken."""
+    import yaml
+
+    system = yaml.safe_load((needed_root().parent / f"{_folder_name(chip)}.yaml").read_text("utf-8"))
+    return int(system["node"]["num_gpus_per_node"])
 
 
 @cache
@@ -67,17 +95,17 @@ def _table(path: Path) -> pd.DataFrame | None:
     return pd.read_parquet(path) if path.is_file() else None
 
 
-def file_of(chip: str, family: str, engine: str, table: str, version: str | None = None) -> Path:
-    """Where a table is kept below the folder of its chip."""
-    return folder(chip) / family / engine / (version or VERSIONS[engine]) / f"{table}.parquet"
+def file_of(chip: str, family: str, engine: str, table: str, of: str | None = None) -> Path:
+    """Where a table is kept below the folder of its chip; `of` is its version."""
+    return folder(chip) / family / engine / (of or version(chip, engine)) / f"{table}.parquet"
 
 
-def _read(chip: str, family: str, engine: str, table: str, version: str | None = None) -> pd.DataFrame | None:
-    return _table(file_of(chip, family, engine, table, version))
+def _read(chip: str, family: str, engine: str, table: str, of: str | None = None) -> pd.DataFrame | None:
+    return _table(file_of(chip, family, engine, table, of))
 
 
-def _source(engine: str, table: str) -> str:
-    return f"ai-dynamo/aiconfigurator {table}, {TITLES[engine]} {VERSIONS[engine]}"
+def _source(chip: str, engine: str, table: str) -> str:
+    return f"ai-dynamo/aiconfigurator {table}, {TITLES[engine]} {version(chip, engine)}"
 
 
 def mla_decode(chip: str, engine: str, dtype: str) -> Rows | None:
@@ -87,7 +115,7 @@ def mla_decode(chip: str, engine: str, dtype: str) -> Rows | None:
         return None
     t = t[t.kv_cache_dtype == THEIRS[dtype]]
     shape = pd.DataFrame({"heads": t.num_heads, "batch": t.batch_size, "context": t.step + 1})
-    rows = gathered("mla_decode", dtype, shape, t.latency * 1e-3, _source(engine, "generation_mla_perf"))
+    rows = gathered("mla_decode", dtype, shape, t.latency * 1e-3, _source(chip, engine, "generation_mla_perf"))
     return without_spikes(rows, ("context", "batch")) if len(rows) else None
 
 
@@ -98,7 +126,7 @@ def mla_prefill(chip: str, engine: str, dtype: str) -> Rows | None:
         return None
     t = t[t.kv_cache_dtype == THEIRS[dtype]]
     shape = pd.DataFrame({"heads": t.num_heads, "batch": t.batch_size, "tokens": t.isl})
-    rows = gathered("mla_prefill", dtype, shape, t.latency * 1e-3, _source(engine, "context_mla_perf"))
+    rows = gathered("mla_prefill", dtype, shape, t.latency * 1e-3, _source(chip, engine, "context_mla_perf"))
     return without_spikes(rows, ("tokens", "batch")) if len(rows) else None
 
 
@@ -110,7 +138,7 @@ def mla_module(chip: str, engine: str, kv_dtype: str, gemm_dtype: str) -> Rows |
     t = t[(t.kv_cache_dtype == THEIRS[kv_dtype]) & (t.gemm_type == THEIRS[gemm_dtype])]
     shape = pd.DataFrame({"heads": t.num_heads, "batch": t.batch_size, "context": t.step})
     name = f"{kv_dtype} KV, {gemm_dtype} weights"
-    rows = gathered("mla_module", name, shape, t.latency * 1e-3, _source(engine, "mla_generation_module_perf"))
+    rows = gathered("mla_module", name, shape, t.latency * 1e-3, _source(chip, engine, "mla_generation_module_perf"))
     return without_spikes(rows, ("context", "batch")) if len(rows) else None
 
 
@@ -120,7 +148,7 @@ def gemm(chip: str, engine: str, dtype: str, least: int = 512) -> Rows | None:
     if t is None:
         return None
     t = t[(t.gemm_dtype == THEIRS[dtype]) & (t.n >= least) & (t.k >= least)]
-    rows = gathered("gemm", dtype, t[["m", "n", "k"]], t.latency * 1e-3, _source(engine, "gemm_perf"))
+    rows = gathered("gemm", dtype, t[["m", "n", "k"]], t.latency * 1e-3, _source(chip, engine, "gemm_perf"))
     return without_spikes(rows, ("m",), SPIKE_OF_LIBRARIES) if len(rows) else None
 
 
@@ -134,7 +162,7 @@ def bmm(chip: str, engine: str, dtype: str) -> Rows | None:
     shape = pd.DataFrame(
         {"heads": t.num_heads, "m": t.num_tokens, "k": np.where(before, 128, 512), "n": np.where(before, 512, 128)}
     )
-    rows = gathered("bmm", dtype, shape, t.latency * 1e-3, _source(engine, "mla_bmm_perf"))
+    rows = gathered("bmm", dtype, shape, t.latency * 1e-3, _source(chip, engine, "mla_bmm_perf"))
     return without_spikes(rows, ("m",), SPIKE_OF_LIBRARIES) if len(rows) else None
 
 
@@ -144,9 +172,12 @@ def grouped_gemm(chip: str, engine: str, dtype: str) -> Rows | None:
     if t is None:
         return None
     t = t[(t.moe_dtype == THEIRS[dtype]) & (t.hidden_size == 7168) & (t.inter_size == 2048)]
+    kernel = CHOSEN.get((engine, dtype))
+    t = t if kernel is None else t[t.kernel_source == kernel]
     balanced = t.distribution == "balanced"
     # the busiest rank of a skewed draw is not in the table: only the whole draw is known
-    t = t[(balanced & (engine in HONEST_BALANCED)) | (~balanced & (t.moe_ep_size == 1))]
+    honest = engine in HONEST_BALANCED and kernel != TRTLLM_GEN
+    t = t[(balanced & honest) | (~balanced & (t.moe_ep_size == 1))]
     if t.empty:
         return None
     experts, topk, tokens = (t[c].to_numpy(float) for c in ("num_experts", "topk", "num_tokens"))
@@ -161,7 +192,8 @@ def grouped_gemm(chip: str, engine: str, dtype: str) -> Rows | None:
         },
         index=t.index,
     )
-    rows = gathered("grouped_gemm", dtype, shape, t.latency * 1e-3, _source(engine, "moe_perf"))
+    of = " (moe_config.backend TRTLLM)" if kernel == TRTLLM_GEN else ""
+    rows = gathered("grouped_gemm", dtype, shape, t.latency * 1e-3, _source(chip, engine, "moe_perf") + of)
     return without_spikes(rows, ("rows",)) if len(rows) else None
 
 
@@ -172,12 +204,13 @@ def _skew(distribution: str) -> float:
 
 def collective(chip: str, op: str) -> Rows | None:
     """One NCCL operation inside a node: ranks, bytes of the whole buffer."""
-    t = _read(chip, "comm", "nccl", "nccl_perf", NCCL)
+    nccl = version(chip, "nccl")
+    t = _read(chip, "comm", "nccl", "nccl_perf", nccl)
     if t is None:
         return None
     t = t[(t.op_name.map(COLLECTIVES) == op) & (t.nccl_dtype == "half")]
     shape = pd.DataFrame({"ranks": t.num_gpus, "bytes": 2.0 * t.message_size})
-    rows = gathered(op, "bf16", shape, t.latency * 1e-3, f"ai-dynamo/aiconfigurator nccl_perf, NCCL {NCCL}, half")
+    rows = gathered(op, "bf16", shape, t.latency * 1e-3, f"ai-dynamo/aiconfigurator nccl_perf, NCCL {nccl}, half")
     return without_spikes(rows, ("bytes",), SPIKE_OF_LIBRARIES) if len(rows) else None
 
 
@@ -193,7 +226,7 @@ def custom_all_reduce(chip: str, engine: str, eager: bool = False) -> Rows | Non
         return None
     shape = pd.DataFrame({"ranks": t.num_gpus, "bytes": 2.0 * t.message_size})
     op = "all_reduce_custom_eager" if eager else "all_reduce_custom"
-    rows = gathered(op, "bf16", shape, t.latency * 1e-3, f"{_source(engine, 'custom_allreduce_perf')}, {wanted}")
+    rows = gathered(op, "bf16", shape, t.latency * 1e-3, f"{_source(chip, engine, 'custom_allreduce_perf')}, {wanted}")
     return without_spikes(rows, ("bytes",), SPIKE_OF_LIBRARIES) if len(rows) else None
 
 
@@ -205,7 +238,9 @@ def deepep_low_latency(chip: str, op: str, nodes: int) -> Rows | None:
         return None
     t = t[(t.node_num == nodes) & (t.hidden_size == 7168) & (t.num_topk == 8) & (t.num_experts == 256)]
     each = 7168 + 7168 / 128 * 4 if op == "dispatch" else 2 * 7168
-    shape = pd.DataFrame({"ranks": 8.0 * nodes + 0.0 * t.num_token, "bytes": t.num_token * 8.0 * each})
+    shape = pd.DataFrame(
+        {"ranks": float(per_node(chip) * nodes) + 0.0 * t.num_token, "bytes": t.num_token * 8.0 * each}
+    )
     source = f"ai-dynamo/aiconfigurator wideep_deepep_ll_perf, SGLang {DEEPEP[nodes]}"
     rows = gathered(op, "fp8" if op == "dispatch" else "bf16", shape, t[f"{op}_avg_t_us"] * 1e-6, source)
     return without_spikes(rows, ("bytes",), SPIKE_OF_LIBRARIES) if len(rows) else None

@@ -11,7 +11,7 @@ import numpy as np
 
 from mlaplan.calibration import fitting, forms, links
 from mlaplan.calibration.rows import Rows, without_spikes
-from mlaplan.calibration.run import Calibrated
+from mlaplan.calibration.run import Calibrated, within
 from mlaplan.errors import Problem, SpecError, Unreadable, did_you_mean
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ NOTES = """\
 # CUDA graph (or without the host's launch), median of many, buffers larger than the cache where you can.
 #   mla_decode    batch, heads (of one chip), q_len (1, or 1 + drafts), context; dtype is the cache's: bf16, fp8
 #   mla_prefill   batch, heads, tokens of each prompt
-#   gemm          [m, k] x [k, n]; dtype bf16, fp8, fp8_block, int8
+#   gemm          [m, k] x [k, n]; dtype bf16, fp8, fp8_block, int8, int4, fp4
 #   bmm           heads products [m, k] x [k, n]
 #   grouped_gemm  rows (token copies), active experts of stored ones, hidden size, inner width: gate, up and down
 #   all_reduce, all_gather, reduce_scatter, all_to_all, dispatch, combine    ranks, bytes of the whole buffer
@@ -151,8 +151,12 @@ def calibrate(chip: Chip, groups: list[Rows], engine: str) -> Calibrated:
     out = Calibrated(chip.name, engine)
     for rows in groups:
         if rows.op in LINKS:
-            out.scale_up.append(links.fit(rows, bound=float(chip.scale_up.bandwidth)))
+            link = links.fit(rows, bound=float(chip.scale_up.bandwidth))
+            if within(out, link.op, link.errors.mape):
+                out.scale_up.append(link)
         else:
             form = forms.form_of(rows.op, rows.dtype)
-            out.kernels.append(fitting.fit(form, rows, chip, chip.kernel(rows.op, rows.dtype)))
+            fitted = fitting.fit(form, rows, chip, chip.kernel(rows.op, rows.dtype))
+            if within(out, f"{rows.op} {rows.dtype}", fitted.errors.mape):
+                out.kernels.append(fitted)
     return out

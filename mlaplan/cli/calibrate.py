@@ -41,17 +41,22 @@ def calibrate(
     out.check(output)
     _needs_scipy()
     from mlaplan.calibration import overlay, run, tables
+    from mlaplan.engines.load import load_profile
     from mlaplan.specs.lookup import ANY_ENGINE, load_chip
 
     spec = load_chip(chip)
     if source == TABLES:
         if engine is None:
             raise MlaplanError(f"--from {TABLES} needs --engine; expected one of {', '.join(tables.VERSIONS)}")
-        found = run.from_tables(spec, engine)
-        versions = {engine: tables.VERSIONS[engine], "nccl": tables.NCCL}
+        if engine not in tables.VERSIONS:
+            raise MlaplanError(f"no measured tables of engine '{engine}'; expected one of {', '.join(tables.VERSIONS)}")
+        found = run.from_tables(spec, engine, load_profile(engine).cache_modes(spec.efficiency_class, "mla"))
+        versions = {name: tables.version(spec.name, name) for name in (engine, "nccl")}
     else:
         found = timings.calibrate(spec, timings.read(source), engine or ANY_ENGINE)
         versions = {}
+    if not (found.kernels or found.scale_up or found.scale_out):
+        raise MlaplanError("; ".join(["nothing to write", *found.skipped]))
     result = overlay.text(found, versions).rstrip("\n")
     told = _table(found)
     if output is None or output == "-":

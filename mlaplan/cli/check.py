@@ -33,6 +33,9 @@ class DashedCommand(TyperCommand):
         return found
 
 
+COMMAND = DashedCommand
+
+
 def check(
     ctx: typer.Context,
     files: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,13 +40,6 @@ class Policy(StrEnum):
     feedback = "feedback"
 
 
-class Pattern(StrEnum):
-    """Collectives that merge partial outputs."""
-
-    ag_rs = "ag_rs"
-    a2a = "a2a"
-
-
 class CacheDtype(StrEnum):
     """What the cache holds."""
 
@@ -64,8 +58,10 @@ class Traffic(StrEnum):
 def chunks(
     model: o.ModelName,
     chip: o.ChipName,
-    devices: Annotated[int, typer.Option("--devices", min=1, metavar="N", help="Chips that share every sequence.")],
-    batch: Annotated[int, typer.Option("--batch", min=1, metavar="N", help="Sequences of the step.")],
+    devices: Annotated[
+        int, typer.Option("--devices", min=1, max=o.MOST, metavar="N", help="Chips that share every sequence.")
+    ],
+    batch: Annotated[int, typer.Option("--batch", min=1, max=o.MOST, metavar="N", help="Sequences of the step.")],
     context: Annotated[str, typer.Option("--context", metavar="TOKENS", help="Cached tokens of each; 4k is 4096.")],
     q_len: Annotated[int, typer.Option("--q-len", min=1, max=131072, metavar="N", help="Query tokens of each.")] = 1,
     attention: Annotated[
@@ -74,11 +70,14 @@ def chunks(
     form: Annotated[Form | None, typer.Option("--form", help="Absorbed or naive; by default the faster.")] = None,
     kv_dtype: Annotated[CacheDtype, typer.Option("--kv-dtype", help="Dtype of the cache.")] = CacheDtype.bf16,
     jitter: Annotated[
-        float, typer.Option("--jitter", min=0, max=10, metavar="X", help="How much slower a single slice may be.")
-    ] = 0.3,
+        float | None,
+        typer.Option(
+            "--jitter", min=0, max=10, metavar="X", help="How much slower a single slice may be; the link's if none."
+        ),
+    ] = None,
     pattern: Annotated[
-        Pattern, typer.Option("--merge", help="Merge by all-gather and reduce-scatter, or by all-to-all.")
-    ] = Pattern.ag_rs,
+        o.Pattern, typer.Option("--merge", help="Merge by all-gather and reduce-scatter, or by all-to-all.")
+    ] = o.Pattern.ag_rs,
     out_bytes: Annotated[
         int, typer.Option("--merge-bytes", min=2, max=4, metavar="N", help="Bytes of a partial output: 4 is fp32.")
     ] = 4,
@@ -90,8 +89,12 @@ def chunks(
         typer.Option("--replay", metavar="FILE", help="Steps as CSV: batch,q_len,kv_len,comm_us,queue_depth."),
     ] = None,
     drawn: Annotated[Traffic | None, typer.Option("--traffic", help="Replay a drawn trace instead.")] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Seed of a drawn trace.")] = 0,
-    policy: Annotated[Policy, typer.Option("--policy", help="Policy whose steps are told.")] = Policy.feedback,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, metavar="N", help="Seed of a drawn trace; 0 if none.")
+    ] = None,
+    policy: Annotated[
+        Policy | None, typer.Option("--policy", help="Policy whose steps are told; feedback if none.")
+    ] = None,
     settings: o.Settings = None,
     output: Annotated[TableFormat, typer.Option("--format", help="How to write the result.")] = TableFormat.table,
     file: o.Output = None,
@@ -107,7 +110,7 @@ def chunks(
     from mlaplan.cli.output import check, check_picture, write
     from mlaplan.cli.questions import tell, tokens
     from mlaplan.costs import study
-    from mlaplan.costs.gather import Merge
+    from mlaplan.costs.merge import Merge
     from mlaplan.report import chunks_data, chunks_text
     from mlaplan.report.tables import as_json
     from mlaplan.specs.lookup import load_chip, load_model
@@ -120,6 +123,14 @@ def chunks(
         raise MlaplanError(f"--context {context}: expected at least 1 token")
     if trace is not None and drawn is not None:
         raise MlaplanError("--replay and --traffic: give one of them")
+    if policy is not None and trace is None and drawn is None:
+        raise MlaplanError(f"--policy {policy.value}: there are no steps to tell; expected --replay or --traffic")
+    if seed is not None and drawn is None:
+        raise MlaplanError(f"--seed {seed}: nothing is drawn; expected --traffic")
+    if jitter is not None and math.isnan(jitter):
+        raise MlaplanError("--jitter nan: expected a number from 0 to 10")
+    if out_bytes == 3:
+        raise MlaplanError("--merge-bytes 3: no dtype has three bytes; expected 2 or 4")
     spec, found_chip = load_model(model), load_chip(chip, settings or ())
     tell(warning.text() for warning in found_chip.warnings)
     a = _mla(spec, attention)
@@ -132,13 +143,13 @@ def chunks(
     asked = study.Asked(devices, batch, cached, q_len, kv_dtype.value, jitter, merge)
     claim = stated()
     s = study.study(found_chip, a, asked, form.value if form else None, claim)
-    runs, source = _replayed(found_chip, a, s.form, asked, trace, drawn, seed)
+    runs, source = _replayed(found_chip, a, s.form, asked, trace, drawn, seed or 0)
     if output is TableFormat.json:
         write(as_json(chunks_data.document(spec, found_chip, s, runs, source)), file)
     else:
         text = chunks_text.report(spec, found_chip, s, claim)
         if runs:
-            text += "\n\n" + chunks_text.replay(runs, policy.value, source or "")
+            text += "\n\n" + chunks_text.replay(runs, (policy or Policy.feedback).value, source or "")
         write(text, file)
     if plot is not None:
         from mlaplan.report.chunks_plot import draw

@@ -31,6 +31,8 @@ def explain(
     dp: o.Dp = None,
     ep: o.Ep = None,
     dcp: o.Dcp = None,
+    dcp_merge: o.DcpMerge = None,
+    dcp_interleave: o.DcpInterleave = None,
     cp: o.Cp = None,
     replicas: o.Replicas = None,
     kv_layout: o.KvLayout = None,
@@ -88,11 +90,12 @@ def explain(
     )  # fmt: skip
     own = questions.overrides(
         memory_fraction=memory_fraction, reserve=reserve, price=price, imbalance=imbalance, mtp_accept=mtp_accept,
-        redundant_experts=redundant_experts,
+        redundant_experts=redundant_experts, dcp_merge=dcp_merge, dcp_interleave=dcp_interleave,
     )  # fmt: skip
     subject = questions.subject(model, chip, engine, settings)
     questions.check_drafts(subject.model, mtp or 0, mtp_accept)
     strategy, said = strategies.whole(subject, flags, batch, asked.prefill)
+    strategies.check_merge(own, strategy.dcp)
     q = question(subject.chip, subject.model, subject.profile, asked.work, own)
     strategy, more = _in_flight(q, strategy, batch, asked, own)
     found = _explained(q, strategy, asked, own, price_per_hour(q, own))

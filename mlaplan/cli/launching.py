@@ -68,6 +68,8 @@ def request(q: Question, s: Strategy, pp_layers: tuple[int, ...]) -> EmitRequest
         max_model_len=max(longest, q.workload.max_context),
         memory_fraction=int(q.budget.memory_fraction * 1000 + 1e-9) / 1000,
         pp_layers=pp_layers if s.pp > 1 else (),
+        dcp_merge=q.setting.engine.merge.pattern if s.dcp > 1 else None,
+        dcp_interleave=q.setting.engine.merge.interleave if s.dcp > 1 else 1,
         chips_per_node=chip.scale_up.chips_per_node,
         devices=s.devices,
     )
@@ -131,6 +133,10 @@ def _own(given: Overrides, s: Strategy) -> list[str]:
         ("--mtp-accept", accepted),
     ):
         words += [flag, f"{value:g}"] if value is not None else []
+    if s.dcp > 1 and given.dcp_merge is not None:
+        words += ["--dcp-merge", given.dcp_merge]
+    if s.dcp > 1 and given.dcp_interleave is not None:
+        words += ["--dcp-interleave", str(given.dcp_interleave)]
     if given.reserve_bytes is not None:
         words += ["--reserve", f"{given.reserve_bytes:.0f} B"]
     if given.redundant_experts:

@@ -36,6 +36,13 @@ class WeightDtype(StrEnum):
     fp4 = "fp4"
 
 
+class Pattern(StrEnum):
+    """Collectives that merge partial outputs: all-gather and reduce-scatter, or all-to-all."""
+
+    ag_rs = "ag_rs"
+    a2a = "a2a"
+
+
 def _layout(text: str) -> str:
     """A KV layout by either spelling of its words: latent-sharded, latent_sharded."""
     word = text.strip().replace("_", "-")
@@ -57,6 +64,10 @@ Ep = Annotated[int | None, _count("--ep", "Ranks that share the experts; 1: ever
 Dcp = Annotated[
     int | None, _count("--dcp", "Decode context parallelism: ranks of a TP group that share each sequence.")
 ]
+DcpMerge = Annotated[
+    Pattern | None, typer.Option("--dcp-merge", help="How DCP ranks merge outputs; the engine's default if none.")
+]
+DcpInterleave = Annotated[int | None, _count("--dcp-interleave", "Tokens in a row that one DCP rank holds; 1 if none.")]
 Cp = Annotated[int | None, _count("--cp", "Prefill context parallelism: ranks of a TP group that share each prompt.")]
 Replicas = Annotated[int | None, _count("--replicas", "Copies of the whole model.")]
 
@@ -106,7 +117,7 @@ Tpot = Annotated[str | None, typer.Option("--tpot", metavar="TIME", help="Longes
 
 Engine = Annotated[
     str | None,
-    typer.Option("--engine", metavar="ENGINE[@VERSION]", help="vllm, sglang or generic; newest version if none."),
+    typer.Option("--engine", metavar="ENGINE[@VERSION]", help="vllm, sglang, trtllm or generic; newest if no version."),
 ]
 MemoryFraction = Annotated[
     str | None,

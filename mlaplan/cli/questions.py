@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mlaplan.errors import MlaplanError, UnknownName
 
@@ -146,6 +146,8 @@ def overrides(
     imbalance: float | None,
     mtp_accept: float | None,
     redundant_experts: int,
+    dcp_merge: Any = None,
+    dcp_interleave: int | None = None,
 ) -> Overrides:
     """What the user knows better."""
     from math import isfinite
@@ -164,6 +166,8 @@ def overrides(
         imbalance,
         mtp_accept,
         redundant_experts,
+        None if dcp_merge is None else dcp_merge.value,
+        dcp_interleave,
     )
 
 

@@ -57,6 +57,8 @@ def recommend(
     dp: o.Dp = None,
     ep: o.Ep = None,
     dcp: o.Dcp = None,
+    dcp_merge: o.DcpMerge = None,
+    dcp_interleave: o.DcpInterleave = None,
     cp: o.Cp = None,
     replicas: o.Replicas = None,
     kv_layout: o.KvLayout = None,
@@ -107,13 +109,14 @@ def recommend(
     strategies.check_pins(pins, devices)
     given = questions.overrides(
         memory_fraction=memory_fraction, reserve=reserve, price=price, imbalance=imbalance, mtp_accept=mtp_accept,
-        redundant_experts=redundant_experts,
+        redundant_experts=redundant_experts, dcp_merge=dcp_merge, dcp_interleave=dcp_interleave,
     )  # fmt: skip
     subject = questions.subject(model, chip, engine or emit, settings)
     if emit is not None:
         launching.check(emit)
     questions.check_drafts(subject.model, mtp, mtp_accept)
     strategies.check_precision(subject, pins)
+    strategies.check_merge(given, pins.get("dcp"))
     q = question(subject.chip, subject.model, subject.profile, work, given)
     found = run(q, devices, objective=objective.value, fixed=pins, top=top, given=given)
     if found.considered == 0:
@@ -171,10 +174,16 @@ def _save(a: Answer, given: Overrides, path: str) -> None:
 
 
 def _rendered(a: Answer, given: Overrides, output: Format) -> str:
-    from mlaplan.report import plan_markdown, plan_text, recommend_data, tables
+    from mlaplan.report import plan_text, tables
 
     if output is Format.json:
+        from mlaplan.report import recommend_data
+
         return tables.as_json(recommend_data.document(a, given))
     if output is Format.csv:
         return tables.as_csv(plan_text.plan_rows(a.found.plans))
-    return plan_markdown.markdown(a) if output is Format.md else plan_text.report(a)
+    if output is Format.md:
+        from mlaplan.report import plan_markdown
+
+        return plan_markdown.markdown(a)
+    return plan_text.report(a)

@@ -11,6 +11,7 @@ from mlaplan.errors import MlaplanError
 if TYPE_CHECKING:
     from mlaplan.cli.questions import Subject
     from mlaplan.strategy import Strategy
+    from mlaplan.workload import Overrides
 
 DEGREES = ("tp", "pp", "dp", "ep", "dcp", "cp", "replicas")
 
@@ -63,6 +64,15 @@ def check_pins(flags: Mapping[str, Any], devices: int) -> None:
             raise MlaplanError(f"--{name} {flags[name]} does not divide --tp {flags['tp']}")
 
 
+def check_merge(own: Overrides, dcp: int | None) -> None:
+    """Refuses a merge where there is nothing to merge; dcp: None where it is left open."""
+    if dcp != 1:
+        return
+    for flag, value in (("--dcp-merge", own.dcp_merge), ("--dcp-interleave", own.dcp_interleave)):
+        if value is not None:
+            raise MlaplanError(f"{flag} {value} goes with --dcp above 1: a rank alone has nothing to merge")
+
+
 def whole(
     s: Subject, flags: Mapping[str, Any], batch: int | None, step_tokens: int | None
 ) -> tuple[Strategy, list[str]]:
@@ -93,7 +103,7 @@ def whole(
         said += words
     block = s.profile.default_block(s.chip.efficiency_class, kind, f["kv_dtype"])
     f.setdefault("block_size", block or 64)
-    tokens = s.profile.budget(float(s.chip.memory.capacity), s.chip.name).tokens
+    tokens = s.profile.rank_budget(float(s.chip.memory.capacity), s.chip.name, f.get("dp", 1))
     f.setdefault("prefill_chunk", max(tokens, step_tokens or 0))
     if s.model.mtp is not None and f.get("mtp", 0) > s.model.mtp.max_draft:
         most = s.model.mtp.max_draft

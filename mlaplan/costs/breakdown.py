@@ -58,7 +58,7 @@ def decode(s: Setting, table: Table, context: int, step_s: float, total_s: float
     cells = _scalars(step.decode_cells(table))
     machine = s.machine(cells["weight_dtype"], cells["kv_dtype"])
     tokens = cells["tokens"] = cells["seqs"] * cells["q_len"]
-    tail = dense.head_ops(machine, tokens, cells["tp"])
+    tail = operators.head(machine, tokens, cells)
     if cells["mtp"]:
         drafts = operators.mtp_draft(machine, cells, context, s.moe)
         tail += [op._replace(name=f"mtp_{op.name}").scaled(cells["mtp"]) for op in drafts]
@@ -83,7 +83,7 @@ def prefill(s: Setting, table: Table, step_tokens: int, prompts: Prefill, step_s
         {n: operators.attention_prefill(machine, n, cells, prompts) for n in s.model.attention},
         {n: operators.feed_forward(machine, n, cells, False, s.moe) for n in s.model.ffn},
         dense.embedding_ops(machine, tokens, cells["tp"]),
-        dense.head_ops(machine, step.finished(tokens, prompts), cells["tp"]),
+        operators.head(machine, step.finished(tokens, prompts), cells),
     )
     send_s, send_bytes = _send(s, cells, step_tokens)
     whole = _Round(step_s, step_s - cells["pp"] * send_s, 1, send_s, send_bytes, False)
@@ -126,7 +126,7 @@ def _sum(ops: list[Op]) -> float:
 def _phase(s: Setting, cells: dict[str, Any], cut: int, blocks: _Blocks, whole: _Round, layer_host_s: float) -> Phase:
     """The slowest stage's operators over the round, and what the round spends besides."""
     pp, calls = cells["pp"], 1 + cells["two_batch_overlap"]
-    stages = pipeline.cuts(s.model, pp)[cut].stages
+    stages = s.cuts(pp)[cut].stages
     by_stage = [(stage, _stage_ops(s, stage, blocks, calls, layer_host_s, whole.decode)) for stage in stages]
     stage, once = max(by_stage, key=lambda pair: _sum(pair[1]))
     slowest, m = _sum(once), whole.micro_batches

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mlaplan.costs import memory, pipeline
+from mlaplan.costs import memory, pipeline, placement
 from mlaplan.costs.factor import Columns, Memo, Table, by_values, distinct, size
 from mlaplan.costs.roofline import Numeric, ceil_div
 from mlaplan.strategy import KV_DTYPES, KV_LAYOUTS, WEIGHT_DTYPES
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from mlaplan.costs.step import Setting
 
 SHARDS = ("tp", "dp", "ep", "dcp", "cp")
+# what weights, cache and activations depend on
+WEIGHTS, CACHE = (*SHARDS, "weight_dtype"), (*SHARDS, "kv_layout", "kv_dtype")
+ACTIVATIONS = (*SHARDS, "prefill_chunk")
 
 
 class Budget(NamedTuple):
@@ -32,8 +35,9 @@ class Budget(NamedTuple):
     reserve_bytes: float | None = None
 
 
-def shards(table: Table) -> memory.Shards:
-    return memory.Shards(*(table[name] for name in SHARDS))
+def shards(s: Setting, table: Table) -> memory.Shards:
+    tp, dp, ep, dcp, cp = (table[name] for name in SHARDS)
+    return memory.Shards(tp, dp, ep, dcp, cp, *placement.ranks(s.engine, tp, dp, ep))
 
 
 def usable_bytes(s: Setting, budget: Budget) -> float:
@@ -46,15 +50,14 @@ def weight_columns(s: Setting, table: Table, memo: Memo) -> Columns:
     kinds = pipeline.layer_kinds(s.model)
 
     def of(values: dict[str, int], sub: Table) -> Columns:
-        target, sh, r = WEIGHT_DTYPES[values["weight_dtype"]], shards(sub), s.redundant_experts
+        target, sh, r = WEIGHT_DTYPES[values["weight_dtype"]], shards(s, sub), s.redundant_experts
         out = {f"w{i}": memory.layer_weight_bytes(s.model, k, sh, target, r) for i, k in enumerate(kinds)}
         out["w_mtp"] = memory.mtp_weight_bytes(s.model, sh, target, r)
         out["w_embedding"] = memory.vocabulary_bytes(s.model, "embedding", sh)
         out["w_head"] = memory.vocabulary_bytes(s.model, "lm_head", sh)
         return {name: np.broadcast_to(column, size(sub)) for name, column in out.items()}
 
-    precision = ("weight_dtype",)
-    return memo.factored("weights", table, (*SHARDS, *precision), lambda u: by_values(u, precision, of))
+    return memo.factored("weights", table, WEIGHTS, lambda u: by_values(u, ("weight_dtype",), of))
 
 
 def kv_columns(s: Setting, table: Table, memo: Memo) -> Columns:
@@ -64,7 +67,7 @@ def kv_columns(s: Setting, table: Table, memo: Memo) -> Columns:
 
     def of(values: dict[str, int], sub: Table) -> Columns:
         layout, dtype = KV_LAYOUTS[values["kv_layout"]], KV_DTYPES[values["kv_dtype"]]
-        sh = shards(sub)
+        sh = shards(s, sub)
         out = {f"k{i}": memory.layer_kv_bytes(s.model, k, sh, layout, dtype) for i, k in enumerate(kinds)}
         out["k_mtp"] = 0.0
         if mtp is not None:
@@ -72,30 +75,49 @@ def kv_columns(s: Setting, table: Table, memo: Memo) -> Columns:
             out["k_mtp"] = mtp.layers * memory.layer_kv_bytes(s.model, draft, sh, layout, dtype)
         return {name: np.broadcast_to(column, size(sub)) for name, column in out.items()}
 
-    precision = ("kv_layout", "kv_dtype")
-    return memo.factored("cache", table, (*SHARDS, *precision), lambda u: by_values(u, precision, of))
+    return memo.factored("cache", table, CACHE, lambda u: by_values(u, ("kv_layout", "kv_dtype"), of))
 
 
 def other_items(s: Setting, table: Table, budget: Budget, memo: Memo) -> dict[str, Numeric]:
-    """Everything that is neither weights nor cache, by name, per row. [B]"""
+    """Everything that is neither weights nor cache, by name, per row. [B]
+
+    `outside_fraction_bytes`, negative: what lies in the memory that the engine's fraction leaves free. There the
+    fraction covers weights, cache, context and communication buffers only.
+    """
     e, heads = s.engine, _per_rank(s, table, memo)
-    logits = memory.logit_bytes(s.model, table["batch"], 1 + table["mtp"])
+    dispatches = placement.dispatches(e, table["tp"], table["dp"], table["ep"])
     out: dict[str, Numeric] = {
-        "activation_bytes": heads["activation"] + logits,
-        "dispatch_buffer_bytes": np.where(_dispatches(s, table), e.dispatch_buffer_bytes, 0.0),
+        "activation_bytes": heads["activation"] + table["batch"] * sequence_logit_bytes(s, table),
+        "dispatch_buffer_bytes": np.where(dispatches, e.dispatch_buffer_bytes, 0.0),
     }
     if e.workspace is not None:
         longest = np.full(size(table), budget.max_context)
         rows = e.workspace.rows(longest, table["batch"], table["block_size"])
         out["workspace_bytes"] = heads["workspace_row"] * rows
+    if budget.reserve_bytes is None:
+        out["graph_bytes"] = e.graph_bytes
+    if e.reserve_holds_activations:
+        out["outside_fraction_bytes"] = -np.minimum(sum(out.values()), left_free_bytes(s, budget))
     if budget.reserve_bytes is not None:
         return {**out, "reserve_bytes": budget.reserve_bytes}
     return {
         **out,
-        "graph_bytes": e.graph_bytes,
         "comm_buffer_bytes": np.where(table["tp"] * table["dp"] * table["pp"] > 1, e.comm_buffer_bytes, 0.0),
         "context_bytes": e.context_bytes,
     }
+
+
+def left_free_bytes(s: Setting, budget: Budget) -> float:
+    """What the engine's fraction leaves of the device. [B]"""
+    return (1.0 - budget.memory_fraction) * float(s.chip.memory.capacity)
+
+
+def sequence_logit_bytes(s: Setting, table: Table) -> Numeric:
+    """Logits of one sequence of a decode step; of one sequence of every DP rank where the head spans them. [B]"""
+    e = s.engine
+    gathers = placement.gathers(e, table["tp"], table["dp"], table["ep"])
+    seen = np.where(gathers, table["dp"], 1) if e.placement.head else 1
+    return memory.logit_bytes(s.model, 1, 1 + table["mtp"], seen)
 
 
 def _per_rank(s: Setting, table: Table, memo: Memo) -> Columns:
@@ -103,26 +125,19 @@ def _per_rank(s: Setting, table: Table, memo: Memo) -> Columns:
     e = s.engine
 
     def price(u: Table) -> Columns:
-        sh = shards(u)
-        gathers = (u["dp"] > 1) & ~_dispatches(s, u)
+        sh = shards(s, u)
+        gathers = placement.gathers(s.engine, u["tp"], u["dp"], u["ep"])
         active = memory.activation_bytes(s.model, sh, u["prefill_chunk"], e.hidden_copies, e.routed_copies, gathers)
         row = memory.mla_workspace_bytes(s.model, sh, np.ones(size(u)))
         return {"activation": active, "workspace_row": np.broadcast_to(row, size(u))}
 
-    return memo.factored("activations", table, (*SHARDS, "prefill_chunk"), price)
+    return memo.factored("activations", table, ACTIVATIONS, price)
 
 
-def _dispatches(s: Setting, table: Table) -> NDArray[np.bool_]:
-    """Where the engine runs a dispatch between attention-DP ranks, so that no rank gathers all tokens."""
-    e = s.engine
-    whole = (table["ep"] == table["tp"] * table["dp"]) | (not e.dispatch_whole)
-    return (table["ep"] > 1) & (table["dp"] > 1) & whole & e.dispatch
-
-
-def other_bytes(s: Setting, table: Table, budget: Budget, memo: Memo) -> NDArray[np.float64]:
+def total_bytes(items: dict[str, Numeric], rows: int) -> NDArray[np.float64]:
     """Sum of `other_items` per row."""
-    total: Numeric = np.zeros(size(table))
-    for one in other_items(s, table, budget, memo).values():
+    total: Numeric = np.zeros(rows)
+    for one in items.values():
         total = total + one
     return total
 
@@ -166,35 +181,36 @@ class Space:
     def __init__(self, s: Setting, table: Table, budget: Budget, memo: Memo) -> None:
         self.setting = s
         self.weights, self.cache = weight_columns(s, table, memo), kv_columns(s, table, memo)
-        self.other = other_bytes(s, table, budget, memo)
+        items = other_items(s, table, budget, memo)
+        self.other = total_bytes(items, size(table))
         self.free = usable_bytes(s, budget) - self.other
+        outside = items.get("outside_fraction_bytes")
+        self.slack: Numeric = 0.0 if outside is None else left_free_bytes(s, budget) + outside
         self.cache_share = budget.memory_fraction if s.engine.of_free else 1.0
         self.with_mtp = (table["mtp"] > 0).astype(np.float64)
+        self._stages: dict[pipeline.Stage, Room] = {}  # cuts share most of their stages
 
-    def _stage(self, stage: pipeline.Stage) -> StageBytes:
-        return stage_bytes(self.setting, stage, self.weights, self.cache, self.with_mtp)
+    def _room(self, stage: pipeline.Stage) -> Room:
+        """Tokens that one stage has room for, fractions kept."""
+        known = self._stages.get(stage)
+        if known is None:
+            one = stage_bytes(self.setting, stage, self.weights, self.cache, self.with_mtp)
+            known = self._stages[stage] = Room(self.cache_share * (self.free - one.weights) / one.kv_per_token, *one)
+        return known
 
     def tokens(self, cut: pipeline.Cut) -> Numeric:
         """Distinct tokens that the fullest stage holds; negative where not even the weights fit."""
-        least: Numeric = None
-        for stage in cut.stages:
-            one = self._stage(stage)
-            room = self.cache_share * (self.free - one.weights) / one.kv_per_token
-            least = room if least is None else np.minimum(least, room)
+        least, *others = (self._room(stage).kv_tokens for stage in cut.stages)
+        for room in others:
+            least = np.minimum(least, room)
         return np.floor(least)
 
     def room(self, cut: pipeline.Cut) -> Room:
         """The same with what the fullest stage holds besides."""
-        out: Room | None = None
-        for stage in cut.stages:
-            one = self._stage(stage)
-            room = self.cache_share * (self.free - one.weights) / one.kv_per_token
-            if out is None:
-                out = Room(room, one.weights, one.kv_per_token)
-                continue
-            fuller = room < out.kv_tokens
-            out = Room(*(np.where(fuller, a, b) for a, b in zip((room, *one), out, strict=True)))
-        assert out is not None
+        out, *others = (self._room(stage) for stage in cut.stages)
+        for one in others:
+            fuller = one.kv_tokens < out.kv_tokens
+            out = Room(*(np.where(fuller, a, b) for a, b in zip(one, out, strict=True)))
         return out._replace(kv_tokens=np.floor(out.kv_tokens))
 
 

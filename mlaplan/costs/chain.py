@@ -17,6 +17,7 @@ Linearity, ch. 2.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -24,6 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlaplan.costs.roofline import Numeric
+
+RUN = 1024  # items of a long schedule that are run
 
 
 class Span(NamedTuple):
@@ -59,6 +62,28 @@ class Schedule(NamedTuple):
     @property
     def total_s(self) -> float:
         return float(self.end[-1, -1])
+
+
+def long_schedule_s(times: NDArray[np.float64], wait: Sequence[float], spans: Sequence[Span]) -> float:
+    """End of the last item, where all items after the first few are equal.
+
+    Of many items the first are run; once turns of the slots repeat to the last digits, the rest is so many turns.
+    """
+    n, turn = len(times), math.lcm(*(span.slots for span in spans), 1)
+    run = RUN - (RUN - n) % turn  # a whole number of turns short of n
+    if n <= RUN or turn > RUN // 4 or bool((times[RUN // 4 :] != times[-1]).any()):
+        return schedule(times, wait, spans).total_s
+    ends = schedule(times[:run], wait, spans).end[:, -1]
+    step, before = ends[-1] - ends[-1 - turn], ends[-1 - turn] - ends[-1 - 2 * turn]
+    if abs(step - before) > 1e-9 * step or abs(step - _pace(times[-1], wait, spans) * turn) > 1e-9 * step:
+        return schedule(times, wait, spans).total_s  # a long start is not over yet
+    return float(ends[-1] + (n - run) // turn * step)
+
+
+def _pace(times: NDArray[np.float64], wait: Sequence[float], spans: Sequence[Span]) -> float:
+    """Time per item of the steady state: the slowest resource, or the slowest span over its slots. [s]"""
+    held = [(times[s.first : s.last + 1].sum() + sum(wait[s.first : s.last])) / s.slots for s in spans]
+    return float(max(*times, *held))
 
 
 def schedule(times: NDArray[np.float64], wait: Sequence[float], spans: Sequence[Span]) -> Schedule:

@@ -18,6 +18,7 @@ Source: NCCL, doc/PERFORMANCE.md of NVIDIA/nccl-tests (bus bandwidth); fits besi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -49,7 +50,7 @@ def volume_bytes(op: str, size: Numeric, ranks: Numeric) -> Numeric:
 
 def members_per_node(group: Group, chips_per_node: int) -> Numeric:
     """How many ranks of the group share a node when chips are numbered node by node."""
-    return np.clip(chips_per_node // np.maximum(group.stride, 1), 1, group.ranks)
+    return np.minimum(np.maximum(chips_per_node // np.maximum(group.stride, 1), 1), group.ranks)
 
 
 def collective_s(chip: Chip, op: str, size: Numeric, group: Group, custom_limit_bytes: Numeric = 0.0) -> Numeric:
@@ -92,17 +93,36 @@ def fitted_s(fit: CollectiveFit, op: str, size: Numeric, ranks: Numeric) -> Nume
 
     Beyond the largest measured count alpha goes on with its last slope (a longer ring or tree), bandwidth stays.
     """
+    alpha, bandwidth, knee = by_count(ranks, lambda counts: _constants(fit, counts))
+    volume = volume_bytes(op, size, ranks)
+    if fit.knee:
+        volume = volume + np.sqrt(volume * knee)
+    return np.where(np.asarray(ranks) > 1, alpha + volume / bandwidth, 0.0)
+
+
+def _constants(fit: CollectiveFit, ranks: Numeric) -> list[Numeric]:
+    """alpha(n), B(n) and K(n)."""
     x = np.log2(np.maximum(ranks, 2))
     known = np.log2(np.asarray(fit.ranks, dtype=float))
     alpha = np.interp(x, known, fit.alpha)
     if len(known) > 1:
         slope = max((fit.alpha[-1] - fit.alpha[-2]) / (known[-1] - known[-2]), 0.0)
         alpha = alpha + slope * np.maximum(x - known[-1], 0.0)
-    bandwidth = np.interp(x, known, fit.bandwidth)
-    volume = volume_bytes(op, size, ranks)
-    if fit.knee:
-        volume = volume + np.sqrt(volume * np.interp(x, known, fit.knee))
-    return np.where(np.asarray(ranks) > 1, alpha + volume / bandwidth, 0.0)
+    return [alpha, np.interp(x, known, fit.bandwidth), np.interp(x, known, fit.knee or (0.0,) * len(known))]
+
+
+def by_count(counts: Numeric, of: Callable[[Numeric], list[Numeric]]) -> list[Numeric]:
+    """`of` a column of ranks or nodes, evaluated once for each number up to the largest where that is less work."""
+    counts = np.asarray(counts)
+    highest = int(counts.max(initial=0))
+    if highest >= counts.size or counts.dtype.kind != "i":
+        return of(counts)
+    return [table[counts] for table in of(np.arange(highest + 1))]
+
+
+def tree_hops(nodes: Numeric) -> Numeric:
+    """Steps of a tree over so many nodes, at least one: ceil(log2 n)."""
+    return by_count(nodes, lambda n: [np.ceil(np.log2(np.maximum(n, 2)))])[0]
 
 
 def link_bandwidth(link: Link, ranks: Numeric) -> Numeric:
@@ -133,7 +153,7 @@ def _network_s(chip: Chip, op: str, size: Numeric, nodes: Numeric, inside: Numer
     if link is None:
         return np.where(nodes > 1, np.inf, 0.0)
     hop = float(link.latency) if link.latency is not None else float(chip.overheads.collective) / 2
-    hops = (2.0 if op == "all_reduce" else 1.0) * np.ceil(np.log2(np.maximum(nodes, 2)))
+    hops = (2.0 if op == "all_reduce" else 1.0) * tree_hops(nodes)
     efficiency = float(link.efficiency) if link.efficiency is not None else DEFAULT_LINK_EFFICIENCY
     volume = volume_bytes(op, size, nodes)
     if op in ("all_gather", "reduce_scatter"):
@@ -153,7 +173,9 @@ def send_s(chip: Chip, size: Numeric, crosses_node: Numeric) -> Numeric:
     return np.where(crosses_node, alpha + hop + size / (float(out.bandwidth) * efficiency), near)
 
 
-def collective_residual(chip: Chip, op: str, group_spans_nodes: bool) -> float:
-    """Relative error of the model of this collective: the fit's own, or the class's where none was measured."""
+def collective_residual(chip: Chip, op: str, group_spans_nodes: bool, ranks: int = 2) -> float:
+    """Relative error of the model of this collective: the fit's own where as many ranks were measured, else the
+    class's."""
     fit = chip.scale_up.collectives.get(op)
-    return fit.residual if fit is not None and not group_spans_nodes else DEFAULT_RESIDUAL
+    measured = fit is not None and not group_spans_nodes and ranks <= fit.ranks[-1]
+    return fit.residual if fit is not None and measured else DEFAULT_RESIDUAL

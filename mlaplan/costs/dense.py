@@ -1,7 +1,8 @@
 """Dense feed-forward blocks, the embedding, the head and sampling.
 
 A dense block is divided over the attention TP ranks of one DP rank: gate and up by columns, down by rows, then an
-all-reduce. The head is divided over the vocabulary; every rank gathers the logits of its sequences.
+all-reduce. The head is divided over the vocabulary; every rank gathers the logits of its sequences. Engines that
+divide them over all DP ranks too (see `placement`) gather everyone's tokens first.
 Source: Megatron-LM, arXiv:1909.08053, sec. 3.
 """
 
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mlaplan.costs import placement
 from mlaplan.costs.collectives import Group
 from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op
 from mlaplan.costs.roofline import Numeric
@@ -43,11 +45,29 @@ def reduce_ops(m: Machine, name: str, tokens: Numeric, tp: Numeric, cp: Numeric)
     return [whole.scaled(1 - divided), gather.scaled(1 * divided), scatter.scaled(1 * divided)]
 
 
-def ffn_ops(m: Machine, f: DenseFFN, tokens: Numeric, tp: Numeric, cp: Numeric) -> list[Op]:
-    """One dense block over the tokens of one attention-DP rank."""
+def ffn_ops(
+    m: Machine, f: DenseFFN, tokens: Numeric, tp: Numeric, cp: Numeric, dp: Numeric = 1, ep: Numeric = 1
+) -> list[Op]:
+    """One dense block over the tokens of one attention-DP rank, or of all of them."""
     norm = m.norm("ffn_norm", tokens / cp, tp)
-    ops = gated_ops(m, "dense", "dense", tokens, f.intermediate_size / tp)
-    return [norm, *ops, *reduce_ops(m, "dense", tokens, tp, cp)]
+    ranks = placement.ranks(m.engine, tp, dp, ep).dense
+    before, seen, after = over_dp(m, "dense", tokens, tp, ranks)
+    ops = gated_ops(m, "dense", "dense", seen, f.intermediate_size / ranks)
+    return [norm, *before, *ops, *after, *reduce_ops(m, "dense", tokens, tp, cp)]
+
+
+def over_dp(m: Machine, name: str, tokens: Numeric, tp: Numeric, ranks: Numeric) -> tuple[list[Op], Numeric, list[Op]]:
+    """For a block over `ranks` chips: gather of all DP ranks' tokens, tokens that a chip sees, scatter of the sums."""
+    groups = np.asarray(ranks) // tp
+    if np.max(groups) == 1:
+        return [], tokens, []
+    seen = tokens * groups
+    size = seen * m.model.hidden_size * ACTIVATION_BYTES
+    return (
+        [m.collective(f"{name}_dp_gather", "all_gather", size, Group(groups, tp))],
+        seen,
+        [m.collective(f"{name}_dp_scatter", "reduce_scatter", size, Group(groups, tp))],
+    )
 
 
 def embedding_ops(m: Machine, tokens: Numeric, tp: Numeric) -> list[Op]:
@@ -59,13 +79,16 @@ def embedding_ops(m: Machine, tokens: Numeric, tp: Numeric) -> list[Op]:
     ]
 
 
-def head_ops(m: Machine, rows: Numeric, tp: Numeric) -> list[Op]:
-    """Final norm, logits of `rows` positions, their gather, sampling."""
+def head_ops(m: Machine, rows: Numeric, tp: Numeric, dp: Numeric = 1, ep: Numeric = 1) -> list[Op]:
+    """Final norm, logits of `rows` positions, their gather, sampling. Over all DP ranks: everyone's rows."""
     d, vocab = m.model.hidden_size, m.model.vocab_size
+    ranks = placement.ranks(m.engine, tp, dp, ep).head
+    before, seen, _ = over_dp(m, "head", rows, tp, ranks)
     return [
         m.elementwise("final_norm", 3 * rows * d * ACTIVATION_BYTES),
-        m.gemm("lm_head", "lm_head", rows, d, vocab / tp),
-        m.collective("logits_gather", "all_gather", rows * vocab * ACTIVATION_BYTES, Group(tp)),
+        *before,
+        m.gemm("lm_head", "lm_head", seen, d, vocab / ranks),
+        m.collective("logits_gather", "all_gather", seen * vocab * ACTIVATION_BYTES, Group(ranks)),
         m.elementwise("sampling", rows * vocab * LOGIT_BYTES),
     ]
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from mlaplan.costs.merge import Merge
 from mlaplan.costs.roofline import Numeric
 from mlaplan.costs.routing import LOAD_SPREAD
 from mlaplan.costs.shared_experts import APART, Beside
@@ -35,6 +36,14 @@ USUAL_LOADS = Interval(*LOAD_SPREAD)
 
 def exactly(value: float) -> Interval:
     return Interval(value, value, value)
+
+
+class Placement(NamedTuple):
+    """Parts that the engine divides over all TP x DP chips of a stage, not over those of one attention-DP rank."""
+
+    dense: bool = False
+    shared: bool = False
+    head: bool = False
 
 
 class CoreMode(NamedTuple):
@@ -66,6 +75,9 @@ class EngineCosts:
     custom_all_reduce: (ranks, largest message in bytes) of the engine's own in-graph all-reduce kernel.
     dispatch, gather: ways in which tokens can reach their experts under attention DP; dispatch_whole: the former
         only with the experts over all ranks.
+    merge: how decode context parallelism puts partial outputs together.
+    reserve_holds_activations: what the memory fraction leaves free is for activations and graphs; else they come
+        out of the fraction.
     """
 
     name: str
@@ -95,6 +107,9 @@ class EngineCosts:
     beside: Beside = APART
     custom_all_reduce: tuple[tuple[int, float], ...] = ()
     core_modes: dict[str, CoreMode] = field(default_factory=dict)
+    placement: Placement = field(default_factory=Placement)
+    merge: Merge = field(default_factory=Merge)
+    reserve_holds_activations: bool = False
 
     def custom_all_reduce_bytes(self, ranks: Numeric) -> Numeric:
         """Largest message of the engine's own all-reduce for this many ranks, 0 where it has none."""
@@ -149,7 +164,7 @@ def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
         prefill_balance=interval(sched.dp_prefill_efficiency),
         overlap_fraction=interval(parallel.two_batch.fraction) if parallel.two_batch else exactly(0.0),
         imbalance=interval(parallel.expert_imbalance),
-        memory_fraction=memory_fraction(memory, chip),
+        memory_fraction=memory_fraction(profile, chip),
         of_free=memory.fraction_of == "free",
         context_bytes=float(memory.context),
         graph_bytes=float(memory.graphs),
@@ -170,11 +185,22 @@ def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
         beside=_beside(parallel.shared_beside),
         custom_all_reduce=tuple((n, profile.all_reduce_max(chip.efficiency_class, n)) for n in ranks),
         core_modes=modes,
+        placement=Placement(*(p == "tp_dp" for p in (parallel.dense_ffn, parallel.shared_expert, parallel.lm_head))),
+        merge=merge_of(parallel.dcp),
+        reserve_holds_activations=memory.reserve is not None,
     )
 
 
 def _beside(row: Any) -> Beside:
     return APART if row is None else Beside(row.how, row.experts, row.with_ep, row.prefill)
+
+
+def merge_of(dcp: Any, pattern: str | None = None, interleave: int = 1) -> Merge:
+    """The merge of an engine's decode context parallelism, by its first pattern or the one named."""
+    if dcp is None:
+        return Merge()
+    one = next(m for m in dcp.merges if pattern in (None, m.pattern))
+    return Merge(float(one.partial_bytes), float(one.lse_bytes), one.pattern, interleave)
 
 
 def interval(figure: Any) -> Interval:
@@ -183,13 +209,19 @@ def interval(figure: Any) -> Interval:
     return Interval(value, low, high)
 
 
-def memory_fraction(memory: Any, chip: Chip) -> float:
-    """The engine's default share of the device, or the one that follows from what it leaves free."""
+def memory_fraction(profile: Any, chip: Chip) -> float:
+    """The engine's default share of the device, or the one that follows from what it leaves free.
+
+    The latter for one server of a scale-up domain at the engine's default chunk and graph batch, without attention DP:
+    a plan states its fraction, so that the engine does not work out another one.
+    """
+    memory = profile.memory
     if memory.fraction is not None:
         return float(memory.fraction)
     r, capacity = memory.reserve, float(chip.memory.capacity)
     ranks = min(chip.scale_up.chips_per_node, USUAL_RANKS)
-    kept = r.base + r.per_token * r.min_tokens + r.per_rank * ranks
-    if capacity > r.floor_above:
-        kept = max(kept, r.floor)
+    chunk = max(profile.budget(capacity, chip.name).tokens, r.min_tokens)
+    kept = r.base + r.per_token * chunk + r.per_rank * ranks
+    if capacity > r.floor_above:  # on smaller devices the graph batch is small too
+        kept = max(kept + r.per_graph_batch * profile.graph_batch(ranks), r.floor)
     return (capacity - kept) / capacity

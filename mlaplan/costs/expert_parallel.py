@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mlaplan.costs.collectives import DEFAULT_LINK_EFFICIENCY, fitted_s, link_bandwidth
+from mlaplan.costs.collectives import DEFAULT_LINK_EFFICIENCY, fitted_s, link_bandwidth, tree_hops
 from mlaplan.costs.roofline import Numeric, ceil_div
 
 if TYPE_CHECKING:
@@ -82,5 +82,5 @@ def _cross_s(chip: Chip, volume: Numeric, nodes: Numeric) -> Numeric:
         return np.where(nodes > 1, np.inf, 0.0)
     efficiency = float(link.efficiency) if link.efficiency is not None else DEFAULT_LINK_EFFICIENCY
     hop = float(link.latency) if link.latency is not None else float(chip.overheads.collective) / 2
-    alpha = float(chip.overheads.collective) + hop * np.ceil(np.log2(np.maximum(nodes, 2)))
+    alpha = float(chip.overheads.collective) + hop * tree_hops(nodes)
     return np.where(nodes > 1, alpha + volume / (float(link.bandwidth) * efficiency), 0.0)

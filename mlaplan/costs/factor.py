@@ -8,6 +8,7 @@ of the work, and blocks of rows small enough for the processor's cache.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ Columns = dict[str, NDArray[np.float64]]
 Rows = NDArray[np.intp] | NDArray[np.bool_] | slice
 
 LARGEST_KEY = 1 << 24  # combinations that a memo numbers directly; beyond it each call finds its own
+DENSE = 8  # combinations a row up to which marking them is faster than sorting the rows
 
 
 class Domain(NamedTuple):
@@ -51,16 +53,19 @@ def domain(values: Any) -> Domain:
 class Table(dict[str, NDArray[Any]]):
     """Columns of equal length. Integer ones have a domain: given from outside, or that of their own values.
 
-    Tables that share a `Memo` must share the domains of all columns in its keys.
+    Tables that share a `Memo` must share the domains of all columns in its keys. A table remembers the keys it was
+    asked for and hands them down to its parts, so what many rows have in common is worth a key before they are laid
+    out. Columns and keys are never written to.
     """
 
-    __slots__ = ("_codes", "_own", "domains")
+    __slots__ = ("_codes", "_keys", "_own", "domains")
 
     def __init__(self, columns: Mapping[str, Any], domains: Mapping[str, Domain] | None = None) -> None:
         super().__init__(columns)
         self.domains: Mapping[str, Domain] = {} if domains is None else domains
         self._own: dict[str, Domain] = {}
         self._codes: dict[str, NDArray[np.int32]] = {}
+        self._keys: dict[tuple[str, ...], NDArray[np.intp]] = {}
 
     def domain(self, name: str) -> Domain:
         known = self.domains.get(name) or self._own.get(name)
@@ -74,19 +79,31 @@ class Table(dict[str, NDArray[Any]]):
             known = self._codes[name] = self.domain(name).codes(self[name])
         return known
 
-    def key(self, names: Sequence[str]) -> tuple[NDArray[Any], tuple[int, ...]]:
+    def key(self, names: tuple[str, ...]) -> tuple[NDArray[np.intp], tuple[int, ...]]:
         """(one integer per row for its combination of the named columns, sizes of their domains)."""
         radix = tuple(len(self.domain(name).values) for name in names)
-        key: Any = None
-        for name, count in zip(names, radix, strict=True):
+        known = self._keys.get(names)
+        if known is None:
+            known = self._keys[names] = self._key(names, radix)
+        return known, radix
+
+    def _key(self, names: tuple[str, ...], radix: tuple[int, ...]) -> NDArray[np.intp]:
+        """The key, continued from that of the most leading columns that is known."""
+        start = next((n for n in range(len(names), 0, -1) if names[:n] in self._keys), 0)
+        key: Any = self._keys[names[:start]] if start else None
+        own = False
+        for name, count in zip(names[start:], radix[start:], strict=True):
             if count == 1:
                 continue
             if key is None:
-                key = self.codes(name).astype(np.intp)
-            else:
+                key, own = self.codes(name).astype(np.intp), True
+                continue
+            if own:
                 key *= count
-                key += self.codes(name)
-        return (np.zeros(size(self), dtype=np.intp) if key is None else key), radix
+            else:
+                key, own = key * count, True
+            key += self.codes(name)
+        return np.zeros(size(self), dtype=np.intp) if key is None else key
 
     def of_keys(self, names: Sequence[str], radix: tuple[int, ...], keys: NDArray[np.int64]) -> Table:
         """The combinations that keys of `key` stand for."""
@@ -102,18 +119,32 @@ class Table(dict[str, NDArray[Any]]):
         """The table with more or other columns."""
         out = Table({**self, **columns}, self.domains)
         out._codes = {n: c for n, c in self._codes.items() if n not in columns}
+        out._keys = {names: k for names, k in self._keys.items() if columns.keys().isdisjoint(names)}
         out._own = {n: d for n, d in self._own.items() if n not in columns}
         return out
 
-    def settled(self, names: Sequence[str]) -> Table:
-        """The table with the domains of these columns fixed now, so that its parts share them."""
+    def with_values(self, **columns: Any) -> Table:
+        """The table with other values of these columns, of the same domains."""
+        out = self.having(**columns)
+        out._own = dict(self._own)
+        return out
+
+    def settled(self, names: Sequence[str], also: NDArray[np.int64] | None = None) -> Table:
+        """The table with the domains of these columns fixed now, so that its parts share them.
+
+        also: values that the columns will have besides.
+        """
         for name in names:
+            if also is not None and name not in self.domains:
+                self._own[name] = domain(np.concatenate([self[name], also]))
             self.domain(name)
         return self
 
     def take(self, rows: Rows) -> Table:
         """The given rows."""
-        return self._like({name: column[rows] for name, column in self.items()})
+        out = self._like({name: column[rows] for name, column in self.items()})
+        out._keys = {names: key[rows] for names, key in self._keys.items()}
+        return out
 
     def _like(self, columns: Mapping[str, Any]) -> Table:
         """Some of this table's values: its domains hold for them too."""
@@ -127,14 +158,21 @@ def size(table: Mapping[str, Any]) -> int:
     return len(next(iter(table.values())))
 
 
-def distinct(table: Table, names: Sequence[str]) -> tuple[Table, NDArray[np.intp]]:
+def distinct(table: Table, names: tuple[str, ...]) -> tuple[Table, NDArray[np.intp]]:
     """(distinct combinations of the named columns, index of its combination for every row)."""
     key, radix = table.key(names)
-    keys = sorted_distinct(key)
-    return table.of_keys(names, radix, keys), np.searchsorted(keys, key)
+    combinations = math.prod(radix)
+    if combinations > DENSE * len(key):
+        keys = sorted_distinct(key)
+        return table.of_keys(names, radix, keys), np.searchsorted(keys, key)
+    seen = np.zeros(combinations, dtype=bool)
+    seen[key] = True
+    keys = np.flatnonzero(seen)
+    number = np.cumsum(seen) - 1
+    return table.of_keys(names, radix, keys), number[key]
 
 
-def by_values(table: Table, names: Sequence[str], price: Callable[[dict[str, int], Table], Columns]) -> Columns:
+def by_values(table: Table, names: tuple[str, ...], price: Callable[[dict[str, int], Table], Columns]) -> Columns:
     """Call `price(values, sub_table)` for each combination of the named columns and join the results.
 
     For columns that choose constants rather than enter formulas (dtypes, KV layout).
@@ -151,21 +189,21 @@ def by_values(table: Table, names: Sequence[str], price: Callable[[dict[str, int
 
 
 class _Known:
-    """Priced combinations of one kind: the slot of each key, -1 where it is not priced yet, and the prices."""
+    """Priced combinations of one kind: the slot of each key, 0 where it is not priced yet, and the prices."""
 
     __slots__ = ("columns", "count", "slots")
 
     def __init__(self, keys: int) -> None:
-        self.slots = np.full(keys, -1, dtype=np.int32)
+        self.slots = np.zeros(keys, dtype=np.int32)  # of many keys, few are ever touched
         self.columns: Columns = {}
-        self.count = 0
+        self.count = 1
 
     def add(self, keys: NDArray[np.int64], priced: Columns) -> None:
         self.slots[keys] = np.arange(self.count, self.count + len(keys), dtype=np.int32)
         self.count += len(keys)
+        nothing = np.full(1, np.nan)  # in slot 0
         for name, column in priced.items():
-            new = np.asarray(column, dtype=np.float64)
-            self.columns[name] = np.concatenate([self.columns[name], new]) if name in self.columns else new
+            self.columns[name] = np.concatenate([self.columns.get(name, nothing), column])
 
 
 class Memo:
@@ -174,29 +212,35 @@ class Memo:
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
 
-    def factored(self, kind: str, table: Table, names: Sequence[str], price: Callable[[Table], Columns]) -> Columns:
+    def without(self, kind: str) -> Memo:
+        """A memo of the same prices but one kind, which it learns anew."""
+        other = Memo()
+        other._known = {name: known for name, known in self._known.items() if name != kind}
+        return other
+
+    def factored(self, kind: str, table: Table, names: tuple[str, ...], price: Callable[[Table], Columns]) -> Columns:
         """`price` of the distinct combinations of the named columns, spread over all rows.
 
         `kind` names what is priced; one kind always has the same columns and the same formula.
         """
         key, radix = table.key(names)
-        combinations = int(np.prod(radix, dtype=np.float64))
+        combinations = math.prod(radix)
         if combinations > LARGEST_KEY:
             return self._unkept(table, names, key, radix, price)
         known = self._known.get(kind)
         if known is None:
             known = self._known[kind] = _Known(combinations)
         slot = known.slots[key]
-        if slot.min(initial=0) < 0:
+        if not slot.all():
             new = np.zeros(combinations, dtype=bool)
-            new[key[slot < 0]] = True
+            new[key[slot == 0]] = True
             keys = np.flatnonzero(new)
             known.add(keys, price(table.of_keys(names, radix, keys)))
             slot = known.slots[key]
         return self._spread(known, slot.astype(np.intp))  # once, not at every column
 
     def _unkept(
-        self, _table: Table, _names: Sequence[str], _key: Any, _radix: Any, _price: Callable[[Table], Columns]
+        self, _table: Table, _names: tuple[str, ...], _key: Any, _radix: Any, _price: Callable[[Table], Columns]
     ) -> Columns:
         """Prices of more combinations than are worth a slot each."""
         keys = sorted_distinct(_key)
@@ -218,6 +262,6 @@ class Primer(Memo):
         return {}
 
     def _unkept(
-        self, _table: Table, _names: Sequence[str], _key: Any, _radix: Any, _price: Callable[[Table], Columns]
+        self, _table: Table, _names: tuple[str, ...], _key: Any, _radix: Any, _price: Callable[[Table], Columns]
     ) -> Columns:
         return {}

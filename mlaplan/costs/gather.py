@@ -10,9 +10,7 @@ One attention core of a decode step on one of N ranks, H heads over the group, p
                      (d_c + d_r) / (d_c/N + d_r), or N with the rotary keys sharded too; the core is cut in two
                      there, writes and reads its scores and reads the latent columns twice
 
-Patterns of the merge: ag_rs all-gathers the log-sum-exps and reduce-scatters the outputs, a2a sends each rank its
-heads' partial outputs and log-sum-exps in one all-to-all. Partial results travel in fp32 by default.
-Source: vLLM v1/attention/ops/common.py (cp_lse_ag_out_rs) and the a2a variant of its DCP; TPLA, arXiv:2508.15881.
+The merge is that of `merge`. Source: TPLA, arXiv:2508.15881, for latent sharding.
 """
 
 from __future__ import annotations
@@ -25,6 +23,7 @@ import numpy as np
 from mlaplan.costs import collectives as net
 from mlaplan.costs import kv, mla
 from mlaplan.costs.collectives import Group
+from mlaplan.costs.merge import Merge, local_tokens, merge_parts
 from mlaplan.costs.precision import attention_peak
 from mlaplan.costs.roofline import Numeric, kernel_s, pad_to
 
@@ -33,17 +32,7 @@ if TYPE_CHECKING:
     from mlaplan.specs.model import MLA
 
 ELEMENT_BYTES = 2.0
-PATTERNS = ("ag_rs", "a2a")
 WAYS = ("replicated", "gathered", "sequence-sharded", "latent-sharded")
-
-
-class Merge(NamedTuple):
-    """How partial results are put together. interleave: tokens that a rank holds in a row before the next one's."""
-
-    out_bytes: float = 4.0
-    lse_bytes: float = 4.0
-    pattern: str = "ag_rs"
-    interleave: int = 1
 
 
 class Block(NamedTuple):
@@ -79,12 +68,6 @@ class Way(NamedTuple):
     @property
     def step_s(self) -> Numeric:
         return self.link_s + self.core_s
-
-
-def local_tokens(context: Numeric, ranks: int, interleave: int) -> Numeric:
-    """Most tokens of a sequence that one rank holds when runs of `interleave` go round: whole runs, and the rest."""
-    rounds, rest = np.divmod(context, ranks * interleave)
-    return rounds * interleave + np.minimum(rest, interleave)
 
 
 def core_s(
@@ -124,11 +107,7 @@ def sequence_sharded(chip: Chip, b: Block, m: Merge = Merge()) -> Way:  # noqa: 
     heads = b.all_heads
     query = tokens * heads * (a.kv_lora_rank + a.qk_rope_head_dim) * ELEMENT_BYTES
     parts = [("all_gather", query)]
-    out, lse = tokens * heads * a.kv_lora_rank * m.out_bytes, tokens * heads * m.lse_bytes
-    if m.pattern == "ag_rs":
-        parts += [("all_gather", lse * n), ("reduce_scatter", out)]
-    else:
-        parts.append(("all_to_all", out + lse))
+    parts += [(sent.op, sent.size) for sent in merge_parts(m, tokens, heads, a.kv_lora_rank, n)]
     link = sum(net.collective_s(chip, op, size, Group(n)) for op, size in parts)
     moved = sum(net.volume_bytes(op, size, n) for op, size in parts)
     core = core_s(chip, b, heads, local_tokens(b.context, n, m.interleave))

@@ -15,7 +15,8 @@ from mlaplan.costs import kv
 from mlaplan.costs.collectives import Group
 from mlaplan.costs.kernels import Work
 from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op
-from mlaplan.costs.mla import MERGE_BYTES, DecodeShape, PrefillShape
+from mlaplan.costs.merge import local_tokens, merge_parts
+from mlaplan.costs.mla import DecodeShape, PrefillShape
 from mlaplan.costs.roofline import Numeric, ceil_div, pad_to
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def _output(m: Machine, a: GQA, t: Numeric, h: Numeric, tp: Numeric) -> list[Op]
 def decode_ops(m: Machine, a: GQA, s: DecodeShape) -> list[Op]:
     """One attention block of a decode step."""
     h, h_kv, t = ceil_div(a.heads, s.attn_tp), ceil_div(a.kv_heads, s.attn_tp), s.tokens
-    heads, context = np.minimum(h * s.dcp, a.heads), ceil_div(s.context, s.dcp)
+    heads, context = np.minimum(h * s.dcp, a.heads), local_tokens(s.context, s.dcp, m.engine.merge.interleave)
     row = kv.row_bytes(a, m.kv_dtype) * local_kv_share(a, s.attn_tp)
     flops = core_flops(s.tokens * context, heads, a.head_dim)
     # the query heads of one key-value head share its tile rows
@@ -65,8 +66,7 @@ def decode_ops(m: Machine, a: GQA, s: DecodeShape) -> list[Op]:
         ops += [
             m.collective("dcp_query_gather", "all_gather", t * heads * a.head_dim * ACTIVATION_BYTES, Group(s.dcp)),
             core,
-            m.collective("dcp_lse_gather", "all_gather", t * heads * 4.0 * s.dcp, Group(s.dcp)),
-            m.collective("dcp_output_merge", "reduce_scatter", t * heads * a.head_dim * MERGE_BYTES, Group(s.dcp)),
+            *(m.collective(*p, Group(s.dcp)) for p in merge_parts(m.engine.merge, t, heads, a.head_dim, s.dcp)),
         ]
     else:
         ops.append(core)

@@ -48,10 +48,11 @@ class Op(NamedTuple):
 
     def scaled(self, factor: Numeric) -> Op:
         """The operator `factor` times over."""
-        return self._replace(**{f: getattr(self, f) * factor for f in SCALED})
-
-
-SCALED = ("time_s", "flops", "bytes", "link_bytes", "compute_s", "memory_s", "floor_s")
+        return Op(
+            self.name, self.group, self.time_s * factor, self.flops * factor, self.bytes * factor,
+            self.link_bytes * factor, self.compute_s * factor, self.memory_s * factor, self.floor_s * factor,
+            self.residual,
+        )  # fmt: skip
 
 
 class Machine:
@@ -155,7 +156,7 @@ class Machine:
         custom = self.engine.custom_all_reduce_bytes(group.ranks) if op == "all_reduce" else 0.0
         time_s = net.collective_s(self.chip, op, size, group, custom)
         wide = bool(np.max(np.asarray(group.ranks) * np.asarray(group.stride)) > self.chip.scale_up.chips_per_node)
-        residual = net.collective_residual(self.chip, op, wide)
+        residual = net.collective_residual(self.chip, op, wide, int(np.max(group.ranks)))
         return link_op(name, time_s, net.volume_bytes(op, size, group.ranks), residual)
 
 

@@ -215,5 +215,5 @@ def double_buffered(
     else:
         times[0, 1] += max(weights - gather, 0.0)
     spans = [chain.Span(0, 1, buffers), chain.Span(1, 2, buffers)]
-    total = chain.schedule(times, (0.0, 0.0), spans).total_s
+    total = chain.long_schedule_s(times, (0.0, 0.0), spans)
     return Buffered(items, gather, copy, compute, weights, items * (gather + copy + compute) + weights, total)

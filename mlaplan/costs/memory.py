@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from mlaplan.specs.model import Model
 
 ACTIVATION_BYTES = 2.0
-LOGIT_BYTES = 6.0  # one logit in 16 bit and in fp32
 
 
 class Shards(NamedTuple):
@@ -30,6 +29,16 @@ class Shards(NamedTuple):
     ep: Numeric
     dcp: Numeric
     cp: Numeric
+    dense: Numeric = None  # chips that share a dense block, the shared expert, the head; None: tp
+    shared: Numeric = None
+    head: Numeric = None
+
+    def of(self, part: str) -> Numeric:
+        """Chips that share the matrices of a part divided by tensor parallelism."""
+        if part == "attention":
+            return self.attn_tp
+        own = {"dense": self.dense, "shared": self.shared, "lm_head": self.head}.get(part)
+        return self.tp if own is None else own
 
     @property
     def attn_tp(self) -> Numeric:
@@ -48,7 +57,7 @@ def matrix_bytes(model: Model, m: params.Matrix, s: Shards, target: str, redunda
     width = stored_bytes(model, part_dtype(model, m.part, target))
     elements: Numeric = float(m.params)
     if m.split == "tp":
-        elements = elements / (s.attn_tp if m.part == "attention" else s.tp)
+        elements = elements / s.of(m.part)
     elif m.split == "kv":
         a = next(a for a in model.attention.values() if a.kind == "gqa")
         elements = elements * ceil_div(a.kv_heads, s.attn_tp) / a.kv_heads
@@ -83,8 +92,8 @@ def mtp_weight_bytes(model: Model, s: Shards, target: str, redundant_experts: in
 
 
 def vocabulary_bytes(model: Model, part: str, s: Shards) -> Numeric:
-    """The embedding or the head, divided over the vocabulary by TP."""
-    return model.vocab_size * model.hidden_size / s.tp * stored_bytes(model, model.weight_dtype(part))
+    """The embedding or the head, divided over the vocabulary."""
+    return model.vocab_size * model.hidden_size / s.of(part) * stored_bytes(model, model.weight_dtype(part))
 
 
 # ---- cache ----
@@ -147,9 +156,12 @@ def activation_bytes(
     return (hidden_copies * chunk * d + worst) * ACTIVATION_BYTES
 
 
-def logit_bytes(model: Model, batch: Numeric, q_len: Numeric) -> Numeric:
-    """Logits of a decode step, gathered over the vocabulary, in 16 bit and in fp32: B q vocab (2 + 4). [B]"""
-    return batch * q_len * model.vocab_size * LOGIT_BYTES
+def logit_bytes(model: Model, batch: Numeric, q_len: Numeric, gathered: Numeric = 1) -> Numeric:
+    """Logits of a decode step over the whole vocabulary: B q vocab (2 g + 4). [B]
+
+    In 16 bit those of the g DP ranks whose logits are gathered together, in fp32 the rank's own.
+    """
+    return batch * q_len * model.vocab_size * (2.0 * gathered + 4.0)
 
 
 def mla_workspace_bytes(model: Model, s: Shards, rows: Numeric) -> Numeric:

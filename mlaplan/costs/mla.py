@@ -20,6 +20,7 @@ from mlaplan.costs import kv
 from mlaplan.costs.collectives import Group
 from mlaplan.costs.kernels import Work
 from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op
+from mlaplan.costs.merge import local_tokens, merge_parts
 from mlaplan.costs.roofline import Numeric, ceil_div, pad_to
 from mlaplan.costs.sparse import indexer_ops, sparse_core
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from mlaplan.specs.model import MLA
 
 SCORE_BYTES = 4.0  # partial scores are summed in fp32
-MERGE_BYTES = 4.0  # partial outputs and log-sum-exp travel in fp32
 
 
 class DecodeShape(NamedTuple):
@@ -141,12 +141,12 @@ def query_gather_bytes(heads: int, d_c: int, d_r: int) -> float:
     return heads * (d_c + d_r) * ACTIVATION_BYTES
 
 
-def output_merge_bytes(heads: int, d_c: int, out_bytes: float = MERGE_BYTES, lse_bytes: float = 4.0) -> float:
+def output_merge_bytes(heads: int, d_c: int, out_bytes: float = 4.0, lse_bytes: float = 4.0) -> float:
     """Bytes of one token's partial output and its log-sum-exp, all heads: h (d_c w + w_lse). [B]"""
     return heads * (d_c * out_bytes + lse_bytes)
 
 
-def gather_crossover_tokens(attention: MLA, out_bytes: float = MERGE_BYTES, lse_bytes: float = 4.0) -> float:
+def gather_crossover_tokens(attention: MLA, out_bytes: float = 4.0, lse_bytes: float = 4.0) -> float:
     """Context above which gathering q and merging O moves fewer bytes than gathering the bf16 latent cache.
 
     S* = (bytes of q + bytes of O and LSE) / bytes of a cached row
@@ -164,14 +164,16 @@ def decode_ops(m: Machine, a: MLA, s: DecodeShape) -> list[Op]:
     """One absorbed attention block, from its norm to the reduction of its output."""
     d, d_c, d_n, d_v = m.model.hidden_size, a.kv_lora_rank, a.qk_nope_head_dim, a.v_head_dim
     h, t = ceil_div(a.heads, s.attn_tp), s.tokens
+    # a rank that shares no heads (prefill context parallel) has all of them already
+    heads = np.minimum(h * s.dcp, a.heads)
     ops = [*_projections(m, a, t, h, s.attn_tp), m.per_head("absorb_q", t, h, d_n, d_c)]
     if a.sparse:
         ops += indexer_ops(m, a, t, s.batch * s.q_len * s.context, s.batch * s.context)
-        ops.append(sparse_core(m, a, t, h, s.context))
+        ops += _between_ranks(m, a, s, heads, [sparse_core(m, a, t, heads, s.context, s.dcp)])
     elif s.layout == "latent_sharded":
         ops += _latent_sharded_core(m, a, s)
     else:
-        ops += _core(m, a, s, h)
+        ops += _between_ranks(m, a, s, heads, _core(m, a, s, heads))
     ops += [
         m.per_head("absorb_o", t, h, d_c, d_v),
         m.gemm("o_proj", "attention", t, h * d_v, d),
@@ -200,25 +202,27 @@ def _projections(m: Machine, a: MLA, t: Numeric, h: Numeric, tp: Numeric) -> lis
     return ops
 
 
-def _core(m: Machine, a: MLA, s: DecodeShape, h: Numeric) -> list[Op]:
-    """Replicated cache, or the sequence over dcp ranks: q gathered, partial outputs merged by log-sum-exp."""
-    d_c, d_r = a.kv_lora_rank, a.qk_rope_head_dim
-    # a rank that shares no heads (prefill context parallel) has all of them already
-    heads, context = np.minimum(h * s.dcp, a.heads), ceil_div(s.context, s.dcp)
-    work = decode_work(s.batch, s.q_len, context, heads, d_c, d_r, kv.row_bytes(a, m.kv_dtype), m.tile)
-    core = m.core("attention_core", "mla_decode", work)
-    cast = m.cache_cast(s.batch * context * (d_c + d_r))
+def _core(m: Machine, a: MLA, s: DecodeShape, heads: Numeric) -> list[Op]:
+    """Replicated cache, or the sequence over dcp ranks."""
+    context = local_tokens(s.context, s.dcp, m.engine.merge.interleave)
+    work = decode_work(
+        s.batch, s.q_len, context, heads, a.kv_lora_rank, a.qk_rope_head_dim, kv.row_bytes(a, m.kv_dtype), m.tile
+    )
+    cast = m.cache_cast(s.batch * context * (a.kv_lora_rank + a.qk_rope_head_dim))
+    return [*cast, m.core("attention_core", "mla_decode", work)]
+
+
+def _between_ranks(m: Machine, a: MLA, s: DecodeShape, heads: Numeric, core: list[Op]) -> list[Op]:
+    """Decode context parallelism around a core: queries of all heads gathered, partial outputs merged."""
     if s.layout != "sequence_sharded":
-        return [*cast, core]
-    gathered = s.tokens * heads * (d_c + d_r) * ACTIVATION_BYTES
-    merged = s.tokens * heads * d_c * MERGE_BYTES
+        return core
+    d_c, group = a.kv_lora_rank, Group(s.dcp)
+    gathered = s.tokens * heads * (d_c + a.qk_rope_head_dim) * ACTIVATION_BYTES
+    merged = merge_parts(m.engine.merge, s.tokens, heads, d_c, s.dcp)
     return [
-        m.collective("dcp_query_gather", "all_gather", gathered, Group(s.dcp)),
-        *cast,
-        core,
-        m.collective("dcp_lse_gather", "all_gather", s.tokens * heads * 4.0 * s.dcp, Group(s.dcp)),
-        # each rank holds a partial output of every head and keeps its own heads' sum
-        m.collective("dcp_output_merge", "reduce_scatter", merged, Group(s.dcp)),
+        m.collective("dcp_query_gather", "all_gather", gathered, group),
+        *core,
+        *(m.collective(*sent, group) for sent in merged),
     ]
 
 

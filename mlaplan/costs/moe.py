@@ -67,9 +67,9 @@ def ffn_ops(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> list[Op]:
         m.gemm("router", "router", t, d, f.experts + f.zero_experts),
         m.elementwise("router_top_k", t * (f.experts + f.zero_experts) * 4.0),
     ]
-    routed = _routed(m, f, s, choice)
+    routed, dispatched = _routed(m, f, s, choice)
     routed_s: Numeric = sum(op.time_s for op in routed if not op.is_link)
-    return [*ops, *routed, *shared_ops(m, f, s.tokens, s.tp, s.ep, s.decode, choice.beside, routed_s)]
+    return [*ops, *routed, *_shared(m, f, s, choice, dispatched, routed_s)]
 
 
 def _rows(f: MoEFFN, s: MoeShape, choice: MoeChoice) -> Numeric:
@@ -78,8 +78,17 @@ def _rows(f: MoEFFN, s: MoeShape, choice: MoeChoice) -> Numeric:
     return s.tokens * s.dp * routed_per_token(f) / s.ep * skew
 
 
-def _experts(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice, dispatched: bool) -> Op:
-    """Routed experts of one chip and shared ones fused with them: its copies of all tokens, its part of their width."""
+class _Load(NamedTuple):
+    """Routed experts of one chip and shared ones fused with them: copies of all tokens, as they are and in tiles."""
+
+    rows: Numeric
+    padded_rows: Numeric
+    active: Numeric
+    stored: Numeric
+    inner: Numeric  # its part of their width
+
+
+def _load(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> _Load:
     k, everyone = routed_per_token(f), s.tokens * s.dp
     joined = fused_experts(f, s.ep, s.decode, choice.beside)
     rows = _rows(f, s, choice) + everyone * joined
@@ -87,8 +96,7 @@ def _experts(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice, dispatched: 
     active = np.minimum(touched(f.experts, k, everyone, choice.load_spread) / s.ep, stored) + joined
     # mean rows of an active expert, each padded to the tile
     each = pad_to(rows / active, m.tile.gemm_rows)
-    inner = f.intermediate_size / moe_tp(s)
-    return m.experts("routed_experts", rows, active * each, active, stored + joined, inner, dispatched)
+    return _Load(rows, active * each, active, stored + joined, f.intermediate_size / moe_tp(s))
 
 
 def moe_tp(s: MoeShape) -> Numeric:
@@ -96,20 +104,40 @@ def moe_tp(s: MoeShape) -> Numeric:
     return s.tp * s.dp / s.ep
 
 
-def _routed(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> list[Op]:
-    """The routed experts and the way of the tokens to them and back, by the faster of the ways the engine has."""
+def _routed(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> tuple[list[Op], Numeric]:
+    """The routed experts and the way of the tokens to them and back, by the faster of the ways the engine has.
+
+    And 1 where that is the dispatch, else 0.
+    """
+    load = _load(m, f, s, choice)
     before, after = _gathered(m, s)
-    gathered = [*before, _experts(m, f, s, choice, False), *after]
+    gathered = [*before, m.experts("routed_experts", *load, dispatched=False), *after]
     possible = np.asarray((s.ep > 1) & ((s.dp > 1) | (s.cp > 1))) & choice.dispatch
     if choice.dispatch_whole:
         possible = possible & np.asarray(s.ep == s.tp * s.dp)
     if not np.any(possible):
-        return gathered
+        return gathered, 0.0
     before, after = _dispatched(m, f, s, choice)
-    dispatched = [*before, _experts(m, f, s, choice, True), *_around_experts(m, f, s, choice), *after]
+    experts = m.experts("routed_experts", *load, dispatched=True)
+    dispatched = [*before, experts, *_around_experts(m, f, s, choice), *after]
     slower = sum(op.time_s for op in gathered) > sum(op.time_s for op in dispatched)
     use = np.where(possible & (slower | (not choice.gather)), 1.0, 0.0)
-    return [op.scaled(1.0 - use) for op in gathered] + [op.scaled(use) for op in dispatched]
+    return [op.scaled(1.0 - use) for op in gathered] + [op.scaled(use) for op in dispatched], use
+
+
+def _shared(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice, dispatched: Numeric, routed_s: Numeric) -> list[Op]:
+    """The shared experts over the TP ranks of a DP rank; or, where the engine places them so (see `placement`), over
+    all chips that have gathered everyone's tokens, and behind a dispatch whole for the 1/tp that a chip owns."""
+
+    def over(tokens: Numeric, ranks: Numeric) -> list[Op]:
+        return shared_ops(m, f, tokens, ranks, s.ep, s.decode, choice.beside, routed_s)
+
+    if not m.engine.placement.shared:
+        return over(s.tokens, s.tp)
+    ops = [op.scaled(1.0 - dispatched) for op in over(s.tokens * s.dp, s.tp * s.dp)]
+    if np.any(dispatched):
+        ops += [op.scaled(dispatched) for op in over(s.tokens / s.tp, 1)]
+    return ops
 
 
 def _around_experts(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> list[Op]:

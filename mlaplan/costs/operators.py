@@ -62,8 +62,13 @@ def feed_forward(m: Machine, name: str, c: Cells, decode: bool, choice: moe.MoeC
     f = m.model.ffn[name]
     cp = 1 if decode else c["cp"]
     if f.kind == "dense":
-        return dense.ffn_ops(m, f, c["tokens"], c["tp"], cp)
+        return dense.ffn_ops(m, f, c["tokens"], c["tp"], cp, c["dp"], c["ep"])
     return moe.ffn_ops(m, f, moe.MoeShape(c["tokens"], c["tp"], c["dp"], c["ep"], cp, decode), choice)
+
+
+def head(m: Machine, rows: Numeric, c: Cells) -> list[Op]:
+    """The head over `rows` positions of one DP rank. Columns: tp, and dp and ep where the engine divides it by them."""
+    return dense.head_ops(m, rows, c["tp"], c.get("dp", 1), c.get("ep", 1))
 
 
 def mtp_draft(m: Machine, c: Cells, context: int, choice: moe.MoeChoice) -> list[Op]:
@@ -77,7 +82,7 @@ def mtp_draft(m: Machine, c: Cells, context: int, choice: moe.MoeChoice) -> list
         dense.mtp_projection(m, c["seqs"]),
         *attention_decode(m, mtp.attention, one, context),
         *feed_forward(m, mtp.ffn, one, True, choice),
-        *dense.head_ops(m, c["seqs"], c["tp"]),
+        *head(m, c["seqs"], c),
     ]
 
 

@@ -129,6 +129,33 @@ def rates(chip: Chip, ranks: int, form: str) -> Rates:
     )  # fmt: skip
 
 
+class Fixed(NamedTuple):
+    """Ends of the fixed costs of a slice, descriptor and task switch; `assumed` names those without a measurement."""
+
+    low: tuple[float, float]
+    high: tuple[float, float]
+    assumed: tuple[str, ...]
+
+
+def fixed_costs(chip: Chip) -> Fixed:
+    """What a slice costs beside its bytes, as an interval: the figures that `rates` takes the middle of. [s]"""
+    over, dma = chip.overheads, chip.dma
+    descriptor = (dma.descriptor if dma else None) or over.core_sync or over.kernel
+    switch = over.task_switch or over.core_sync or over.kernel
+    named = (("descriptor", descriptor), ("task switch", switch))
+    ends = [(float(f.bounds[0]), float(f.bounds[2])) for _, f in named]
+    unknown = tuple(name for name, f in named if f.confidence == "assumed")
+    return Fixed((ends[0][0], ends[1][0]), (ends[0][1], ends[1][1]), unknown)
+
+
+def link_jitter(chip: Chip, ranks: int) -> Any:
+    """The jitter figure of the slowest link of a group: how much longer a single slice may take; None if not stated."""
+    inside = ranks <= chip.scale_up.chips_per_node or chip.scale_out is None
+    link = chip.scale_up if inside else chip.scale_out
+    assert link is not None
+    return link.jitter
+
+
 def tier(chip: Chip, ranks: int) -> tuple[float, float]:
     """(bytes per second that a rank receives, latency of a slice) of the slowest link of a group."""
     if ranks <= chip.scale_up.chips_per_node or chip.scale_out is None:

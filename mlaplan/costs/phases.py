@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mlaplan.costs import pipeline, step
 from mlaplan.costs.capacity import Budget, Space, rows_by_depth
-from mlaplan.costs.factor import Columns, Memo, Table, size
+from mlaplan.costs.factor import Columns, Memo, Primer, Table, size
 from mlaplan.costs.operators import Prefill
 from mlaplan.costs.roofline import Numeric
 from mlaplan.costs.step import Setting
@@ -43,12 +43,23 @@ def stage_s(stage: pipeline.Stage, parts: Parts, host: Host) -> Numeric:
     return np.maximum(busy, host.per_layer * sum(stage.counts)) + host.per_pass
 
 
-def slowest_s(cut: pipeline.Cut, parts: Parts, host: Host) -> Numeric:
-    """The slowest stage of a cut."""
-    worst = stage_s(cut.stages[0], parts, host)
-    for stage in cut.stages[1:]:
-        worst = np.maximum(worst, stage_s(stage, parts, host))
-    return worst
+class Slowest:
+    """The slowest stage of cuts, which share most of their stages."""
+
+    def __init__(self, parts: Parts, host: Host) -> None:
+        self.parts, self.host = parts, host
+        self._known: dict[pipeline.Stage, Numeric] = {}
+
+    def _stage(self, stage: pipeline.Stage) -> Numeric:
+        if stage not in self._known:
+            self._known[stage] = stage_s(stage, self.parts, self.host)
+        return self._known[stage]
+
+    def __call__(self, cut: pipeline.Cut) -> Numeric:
+        worst, *others = (self._stage(stage) for stage in cut.heaviest)
+        for other in others:
+            worst = np.maximum(worst, other)
+        return worst
 
 
 def all_stages_s(s: Setting, pp: int, parts: Parts, host: Host) -> Numeric:
@@ -89,27 +100,32 @@ def decode(
     """
     memo = Memo() if memo is None else memo
     cells = step.decode_cells(table)
-    return _by_depth(cells, lambda pp, rows, sub: _decode(s, sub, pp, context, budget, need_tokens[rows], memo, detail))
+    return _by_depth(
+        cells,
+        lambda: step.decode_blocks(s, cells, context, Primer(memo)),
+        lambda pp, rows, sub: _decode(s, sub, pp, context, budget, need_tokens[rows], memo, detail),
+    )
 
 
 def _decode(
     s: Setting, cells: Table, pp: int, context: int, budget: Budget, need: NDArray[np.float64], memo: Memo, detail: bool
 ) -> Columns:
-    n, cuts = size(cells), pipeline.cuts(s.model, pp)
+    n, cuts = size(cells), s.cuts(pp)
     times, links = _parts(s, step.decode_blocks(s, cells, context, memo), cells, detail, True)
     host = Host(float(s.engine.step_overhead_s))
     memory = Space(s, cells, budget, memo)
-    total = all_stages_s(s, pp, times, host)
+    total, slowest_s = all_stages_s(s, pp, times, host), Slowest(times, host)
     m = step.micro_batches(pp, cells["batch"])
     send: Numeric = step.send_times(s, cells, _micro_batch_tokens(cells)) if pp > 1 else 0.0
     best = np.zeros(n, dtype=np.int64)
     tokens: Numeric = memory.tokens(cuts[0])
-    round_s: Numeric = pipeline.round_s(slowest_s(cuts[0], times, host), total, send, pp, m)
+    round_s: Numeric = pipeline.round_s(slowest_s(cuts[0]), total, send, pp, m)
     for c, cut in enumerate(cuts[1:], 1):
         held = memory.tokens(cut)
-        other = pipeline.round_s(slowest_s(cut, times, host), total, send, pp, m)
+        other = pipeline.round_s(slowest_s(cut), total, send, pp, m)
         # the faster of two that hold what is needed, else the roomier
-        better = np.where(tokens >= need, (held >= need) & (other < round_s), held > tokens)
+        fits = tokens >= need
+        better = (fits & (held >= need) & (other < round_s)) | (~fits & (held > tokens))
         if better.any():
             best[better] = c
             tokens, round_s = np.where(better, held, tokens), np.where(better, other, round_s)
@@ -150,22 +166,26 @@ def prefill(
     detail: also prefill_comm_s.
     """
     memo = Memo() if memo is None else memo
-    cells = step.prefill_cells(table, step_tokens)
-    return _by_depth(
-        cells, lambda pp, rows, sub: _prefill(s, sub, pp, step_tokens[rows], prompts, cut[rows], memo, detail)
-    )
+    cells = table.having(prompt_tokens=step_tokens, cut=cut)
+
+    def price(unique: Table) -> Columns:
+        cells = step.prefill_cells(unique, unique["prompt_tokens"])
+        return _by_depth(
+            cells,
+            lambda: step.prefill_blocks(s, cells, prompts, Primer(memo)),
+            lambda pp, _, sub: _prefill(s, sub, pp, prompts, memo, detail),
+        )
+
+    return memo.factored(f"prefill{' in detail' * detail}", cells, (*step.PREFILL_KEYS, "prompt_tokens", "cut"), price)
 
 
-def _prefill(
-    s: Setting, cells: Table, pp: int, step_tokens: NDArray[np.int64], prompts: Prefill, cut: NDArray[Any],
-    memo: Memo, detail: bool,
-) -> Columns:  # fmt: skip
-    e, cuts = s.engine, pipeline.cuts(s.model, pp)
+def _prefill(s: Setting, cells: Table, pp: int, prompts: Prefill, memo: Memo, detail: bool) -> Columns:
+    e, cuts, cut = s.engine, s.cuts(pp), cells["cut"]
     host = Host(float(e.step_overhead_s), float(e.prefill_layer_host_s))
     times, links = _parts(s, step.prefill_blocks(s, cells, prompts, memo), cells, detail, False)
-    send: Numeric = step.send_times(s, cells, step_tokens) if pp > 1 else 0.0
+    send: Numeric = step.send_times(s, cells, cells["prompt_tokens"]) if pp > 1 else 0.0
     out = {
-        "prefill_s": _under(cut, cuts, lambda one: slowest_s(one, times, host)) + send,
+        "prefill_s": _under(cut, cuts, Slowest(times, host)) + send,
         "prefill_pass_s": all_stages_s(s, pp, times, host) + pp * send,
     }
     if links is not None:
@@ -173,11 +193,15 @@ def _prefill(
     return out
 
 
-def _by_depth(cells: Table, price: Callable[[int, Any, Table], Columns]) -> Columns:
-    """`price(pp, rows, sub_table)` for each pipeline depth, put back in the order of the rows."""
+def _by_depth(cells: Table, prime: Callable[[], object], price: Callable[[int, Any, Table], Columns]) -> Columns:
+    """`price(pp, rows, sub_table)` for each pipeline depth, put back in the order of the rows.
+
+    prime: prices what several depths have in common at once.
+    """
     depths = rows_by_depth(cells)
     if len(depths) == 1:
         return price(depths[0][0], slice(None), cells)
+    prime()
     out: Columns = {}
     for pp, rows, sub in depths:
         for name, column in price(pp, rows, sub).items():

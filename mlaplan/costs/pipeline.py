@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mlaplan.specs.model import Model
 
 HEAD_LAYERS = (0.0, 1.0, 2.0)  # how many layers of time the head and MTP are taken for, one candidate each
+MOST_CUTS = 2 * len(HEAD_LAYERS)  # candidates of one pipeline depth: by layers, and by weights
 
 
 class LayerKind(NamedTuple):
@@ -42,10 +43,22 @@ class Stage(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """One way to cut the model: layers per stage in order, and the distinct stages that result."""
+    """One way to cut the model: layers per stage in order, the distinct stages, and those that may be the slowest."""
 
     layers: tuple[int, ...]
     stages: tuple[Stage, ...]
+    heaviest: tuple[Stage, ...]
+
+
+def _heaviest(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Stages of which no other has all they have: the slowest is one of them, as no part takes negative time."""
+    return tuple(s for s in stages if not any(_contains(other, s) for other in stages if other != s))
+
+
+def _contains(whole: Stage, part: Stage) -> bool:
+    """Whether a stage has every layer of another, and the embedding and the head if that has them."""
+    layers = all(a >= b for a, b in zip(whole.counts, part.counts, strict=True))
+    return layers and whole.first >= part.first and whole.last >= part.last
 
 
 def layer_kinds(model: Model) -> list[LayerKind]:
@@ -95,7 +108,8 @@ def cuts(model: Model, pp: int) -> list[Cut]:
         for tail in HEAD_LAYERS if pp > 1 else (0.0,):
             layers = _balanced(tuple(cost[k] for k in order), pp, tail)
             if layers not in seen:
-                seen[layers] = Cut(layers, _stages(order, layers, n_kinds))
+                stages = _stages(order, layers, n_kinds)
+                seen[layers] = Cut(layers, stages, _heaviest(stages))
     return list(seen.values())
 
 
@@ -153,7 +167,7 @@ def round_s(stage_s: Numeric, total_s: Numeric, send_s: Numeric, pp: Numeric, mi
     """
     import numpy as np
 
-    send = np.where(np.asarray(pp) > 1, send_s, 0.0)
+    send = np.where(pp > 1, send_s, 0.0) if np.ndim(pp) else send_s * bool(pp > 1)
     return np.maximum(micro_batches * (stage_s + send), total_s + pp * send)
 
 

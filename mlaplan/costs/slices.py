@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -51,6 +51,9 @@ class Pipeline:
         return self.slices * self.tasks * self.compute_s / self.workers
 
 
+EVENTS = 20_000  # slices that are run one by one for the account of a step
+
+
 class Bar(NamedTuple):
     """Something that keeps a resource busy."""
 
@@ -83,6 +86,17 @@ class Timeline(NamedTuple):
 
     def busy_s(self, resource: str) -> float:
         return sum(b.end_s - b.start_s for b in self.bars if b.resource == resource)
+
+
+class Account(NamedTuple):
+    """What the figures of a timeline come to, without its bars: idle compute by cause and busy time by resource."""
+
+    total_s: float
+    idle_s: dict[str, float]
+    busy_s: dict[str, float]
+    utilisation: float
+    exposed_s: float
+    binding: str
 
 
 def closed_form_s(p: Pipeline) -> float:
@@ -149,6 +163,34 @@ def timeline(p: Pipeline, extra_s: Sequence[float] | None = None, late_s: Sequen
     found = tuple(sorted(bars, key=lambda b: (b.start_s, b.resource)))
     busy = p.compute_busy_s
     return Timeline(total, found, _bubbles(found, total), busy / total, total - busy, binding(p))
+
+
+def one_task(p: Pipeline) -> Pipeline:
+    """The tasks of a slice as one: a single worker takes them back to back."""
+    n = p.tasks
+    return replace(p, tasks=1, compute_s=n * p.compute_s, switch_s=n * p.switch_s, rescale_s=n * p.rescale_s)
+
+
+def account(p: Pipeline) -> Account:
+    """The figures of the timeline of one worker without jitter; of a long one the first EVENTS slices are run.
+
+    The rest repeats the steady state: fill and end are theirs, the total is the closed form's, and what compute
+    idles in between is split over its causes as in the slices run.
+    """
+    assert p.workers == 1
+    whole = one_task(p)
+    t = timeline(replace(whole, slices=min(p.slices, EVENTS)))
+    idle = {cause: t.idle_s(cause) for cause in dict.fromkeys(b.cause for b in t.bubbles)}
+    total = t.total_s
+    if p.slices > EVENTS:
+        total = closed_form_s(p)
+        steady = [cause for cause in idle if cause in ("link", "staging")]
+        rest = total - p.slices * whole.task_s - sum(v for cause, v in idle.items() if cause not in steady)
+        run = sum(idle[cause] for cause in steady)
+        idle |= {cause: idle[cause] / run * rest for cause in steady}
+    busy = {"dma": p.slices * p.descriptor_s, "link": p.slices * p.transfer_s, "compute": p.slices * whole.task_s}
+    work = p.compute_busy_s
+    return Account(total, idle, busy, work / total, total - work, binding(p))
 
 
 def _bubbles(bars: tuple[Bar, ...], total: float) -> tuple[Bubble, ...]:

@@ -55,9 +55,9 @@ def indexer_ops(m: Machine, a: MLA, tokens: Numeric, pairs: Numeric, kv_tokens: 
     ]
 
 
-def sparse_core(m: Machine, a: MLA, tokens: Numeric, heads: Numeric, context: Numeric) -> Op:
-    """Absorbed core over min(S, k) tokens; each query reads its own selection."""
-    keys = selected(context, a.sparse.top_k)  # type: ignore[union-attr]
+def sparse_core(m: Machine, a: MLA, tokens: Numeric, heads: Numeric, context: Numeric, dcp: Numeric = 1) -> Op:
+    """Absorbed core over min(S, k) tokens; each query reads its own selection, of which a rank holds 1/dcp."""
+    keys = selected(context, a.sparse.top_k) / dcp  # type: ignore[union-attr]
     width = 2 * a.kv_lora_rank + a.qk_rope_head_dim
     flops = 2.0 * tokens * keys * heads * width
     padded = 2.0 * tokens * keys * pad_to(heads, m.tile.attention_rows) * width

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from mlaplan.specs.model import Model
 
 PRECISION = ("weight_dtype", "kv_dtype", "kv_layout")
-KEYS = ("pp", "tp", "dp", "ep", "dcp", "cp", "prefill_chunk", *PRECISION)  # columns that a memo tells apart
+# columns that a memo tells apart
+KEYS = ("pp", "tp", "dp", "ep", "dcp", "cp", "prefill_chunk", *PRECISION)
+PREFILL_KEYS = ("pp", "weight_dtype", "kv_dtype", "tp", "dp", "ep", "cp", "two_batch_overlap")
 Blocks = dict[str, list[Op]]  # operators of each block of one kind
 
 
@@ -40,7 +42,9 @@ class Setting:
     model: Model
     engine: EngineCosts
     redundant_experts: int = 0
+    # what follows from the above alone, each found once
     _machines: dict[tuple[int, int], Machine] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _cuts: dict[int, list[pipeline.Cut]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def machine(self, weight_dtype: int, kv_dtype: int) -> Machine:
         """The chip under one choice of precision; the same object each time, for it remembers its constants."""
@@ -48,6 +52,13 @@ class Setting:
         if known is None:
             known = Machine(self.chip, self.model, self.engine, WEIGHT_DTYPES[weight_dtype], KV_DTYPES[kv_dtype])
             self._machines[weight_dtype, kv_dtype] = known
+        return known
+
+    def cuts(self, pp: int) -> list[pipeline.Cut]:
+        """Candidate cuts of the model into `pp` stages."""
+        known = self._cuts.get(pp)
+        if known is None:
+            known = self._cuts[pp] = pipeline.cuts(self.model, pp)
         return known
 
     @property
@@ -67,59 +78,78 @@ def micro_batches(pp: Numeric, batch: Numeric) -> Numeric:
 
 
 def decode_cells(table: Table) -> Table:
-    """The table with the columns that decode operators depend on: sequences of a micro-batch, their queries."""
+    """The table with the columns that decode operators depend on: sequences of a micro-batch, queries of each and all.
+
+    A draft has one query for each sequence, so `tokens` may also become `seqs`.
+    """
     m = micro_batches(table["pp"], table["batch"])
     halves = 1 + table["two_batch_overlap"]
     seqs = ceil_div(ceil_div(table["batch"], m), halves)
     q_len = 1 + table["mtp"]
-    return table.having(seqs=seqs, q_len=q_len).settled((*KEYS, "seqs", "q_len"))
+    cells = table.having(seqs=seqs, q_len=q_len, tokens=seqs * q_len).settled((*KEYS, "seqs", "q_len"))
+    return cells.settled(("tokens",), also=cells.domain("seqs").values)
 
 
 def prefill_cells(table: Table, step_tokens: Numeric) -> Table:
     """The table with the tokens of one prefill step, halved where two batches overlap."""
     tokens = ceil_div(np.asarray(step_tokens), 1 + table["two_batch_overlap"])
-    return table.having(step_tokens=tokens).settled((*KEYS, "step_tokens"))
+    return table.having(step_tokens=tokens).settled((*PREFILL_KEYS, "step_tokens"))
 
 
 # ---- blocks: columns `name.chip` and `name.link` [s] for one micro-batch ----
 
 # what changes fastest from row to row comes last: neighbouring rows then look up neighbouring prices
 ATTENTION = (*PRECISION, "tp", "cp", "dcp", "seqs", "q_len")
-FEED_FORWARD = ("weight_dtype", "tp", "dp", "ep", "seqs", "q_len")
-EDGES = ("weight_dtype", "tp", "seqs", "q_len")
+FEED_FORWARD = ("weight_dtype", "tp", "dp", "ep", "tokens")
+EDGES = ("weight_dtype", "tp", "tokens")
 DRAFT = (*PRECISION, "tp", "cp", "dcp", "seqs")
-DRAFT_FEED_FORWARD = ("weight_dtype", "tp", "dp", "ep", "seqs")
 PREFILL_ATTENTION = ("weight_dtype", "kv_dtype", "tp", "cp", "step_tokens")
 PREFILL_FEED_FORWARD = ("weight_dtype", "tp", "dp", "ep", "cp", "step_tokens")
 PREFILL_EDGES = ("weight_dtype", "tp", "step_tokens")
+ROUTED = "decode feed-forward"  # the one kind of decode prices that depends on how experts are chosen
+# what these have in common and no batch changes: worth knowing before batches are laid out
+WITHOUT_BATCH = (ATTENTION[:-2], FEED_FORWARD[:-1], EDGES[:-1], PREFILL_KEYS)
+
+
+def _with_head(s: Setting, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns of a block with the head: attention DP plays a part where the engine divides the head over it."""
+    if not s.engine.placement.head:
+        return names
+    after = names.index("tp") + 1
+    return (*names[:after], "dp", "ep", *names[after:])
 
 
 def decode_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Columns:
     """Time of every block kind of a decode micro-batch, per row; `@mtp` is one drafted token for each sequence."""
-    choice = s.moe
 
     def attention(m: Machine, c: Table) -> Blocks:
         return {n: operators.attention_decode(m, n, c, context) for n in s.model.attention}
 
-    def feed_forward(m: Machine, c: Table) -> Blocks:
-        with_tokens = c.having(tokens=c["seqs"] * c["q_len"], cp=np.ones_like(c["tp"]))
-        return {n: operators.feed_forward(m, n, with_tokens, True, choice) for n in s.model.ffn}
-
     def edges(m: Machine, c: Table) -> Blocks:
-        tokens = c["seqs"] * c["q_len"]
-        return {"@embedding": dense.embedding_ops(m, tokens, c["tp"]), "@head": dense.head_ops(m, tokens, c["tp"])}
+        tokens = c["tokens"]
+        return {"@embedding": dense.embedding_ops(m, tokens, c["tp"]), "@head": operators.head(m, tokens, c)}
 
     out = _priced(s, memo, "decode attention", cells, ATTENTION, attention)
-    out |= _priced(s, memo, "decode feed-forward", cells, FEED_FORWARD, feed_forward)
-    out |= _priced(s, memo, "decode edges", cells, EDGES, edges)
+    out |= _feed_forward(s, cells, memo)
+    out |= _priced(s, memo, "decode edges", cells, _with_head(s, EDGES), edges)
     if s.model.mtp is not None and np.any(cells["mtp"] > 0):
         out |= _draft_blocks(s, cells, context, memo)
     return out
 
 
+def _feed_forward(s: Setting, cells: Table, memo: Memo) -> Columns:
+    """Time of the feed-forward blocks of a decode micro-batch of `tokens` queries."""
+    choice = s.moe
+
+    def price(m: Machine, c: Table) -> Blocks:
+        return {n: operators.feed_forward(m, n, c, True, choice) for n in s.model.ffn}
+
+    return _priced(s, memo, ROUTED, cells, FEED_FORWARD, price)
+
+
 def _draft_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Columns:
     """One drafted token for each sequence, in two parts that depend on different columns."""
-    mtp, choice = s.model.mtp, s.moe
+    mtp = s.model.mtp
     assert mtp is not None
 
     def around(m: Machine, c: Table) -> Blocks:
@@ -129,19 +159,15 @@ def _draft_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Columns
                 *dense.embedding_ops(m, c["seqs"], c["tp"]),
                 dense.mtp_projection(m, c["seqs"]),
                 *operators.attention_decode(m, mtp.attention, one, context),
-                *dense.head_ops(m, c["seqs"], c["tp"]),
+                *operators.head(m, c["seqs"], c),
             ]
         }
 
-    def feed_forward(m: Machine, c: Table) -> Blocks:
-        one = c.having(tokens=c["seqs"], cp=np.ones_like(c["tp"]))
-        return {"@draft_ffn": operators.feed_forward(m, mtp.ffn, one, True, choice)}
-
-    parts = _priced(s, memo, "draft", cells, DRAFT, around)
-    parts |= _priced(s, memo, "draft feed-forward", cells, DRAFT_FEED_FORWARD, feed_forward)
+    parts = _priced(s, memo, "draft", cells, _with_head(s, DRAFT), around)
+    parts |= _feed_forward(s, cells.with_values(tokens=cells["seqs"]), memo)
     if not parts:  # while a memo is primed
         return {}
-    return {f"@mtp.{part}": parts[f"@draft.{part}"] + parts[f"@draft_ffn.{part}"] for part in ("chip", "link")}
+    return {f"@mtp.{part}": parts[f"@draft.{part}"] + parts[f"{mtp.ffn}.{part}"] for part in ("chip", "link")}
 
 
 def prefill_blocks(s: Setting, cells: Table, prompts: Prefill, memo: Memo) -> Columns:
@@ -158,11 +184,11 @@ def prefill_blocks(s: Setting, cells: Table, prompts: Prefill, memo: Memo) -> Co
     def edges(m: Machine, c: Table) -> Blocks:
         tokens = c["step_tokens"]
         rows = finished(tokens, prompts)
-        return {"@embedding": dense.embedding_ops(m, tokens, c["tp"]), "@head": dense.head_ops(m, rows, c["tp"])}
+        return {"@embedding": dense.embedding_ops(m, tokens, c["tp"]), "@head": operators.head(m, rows, c)}
 
     out = _priced(s, memo, "prefill attention", cells, PREFILL_ATTENTION, attention)
     out |= _priced(s, memo, "prefill feed-forward", cells, PREFILL_FEED_FORWARD, feed_forward)
-    return out | _priced(s, memo, "prefill edges", cells, PREFILL_EDGES, edges)
+    return out | _priced(s, memo, "prefill edges", cells, _with_head(s, PREFILL_EDGES), edges)
 
 
 def finished(tokens: Numeric, prompts: Prefill) -> Numeric:

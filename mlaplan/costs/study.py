@@ -9,8 +9,9 @@ import numpy as np
 
 from mlaplan.costs import chunks, gather, mapping, overlap
 from mlaplan.costs.chunks import Border, GatherPlan, LocalPlan
-from mlaplan.costs.gather import Block, Merge, Way
+from mlaplan.costs.gather import Block, Way
 from mlaplan.costs.mapping import Buffered, Decode, Scheme
+from mlaplan.costs.merge import Merge
 from mlaplan.costs.overlap import Work
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Asked(NamedTuple):
     context: int
     q_len: int = 1
     kv_dtype: str = "bf16"
-    jitter: float = chunks.JITTER
+    jitter: float | None = None  # of every link, in place of the chip's figures
     merge: Merge = Merge()
 
 
@@ -61,8 +62,26 @@ class Verdict(NamedTuple):
     depth_needed: int
 
 
+class Cliff(NamedTuple):
+    """The lower end of the plateau at both ends of a slice's fixed costs, and the best step there.
+
+    costs_s: (descriptor, task switch); assumed: which of them nobody measured. pays: whether slices are then the best
+    way to gather.
+    """
+
+    costs_s: tuple[tuple[float, float], tuple[float, float]]
+    least_bytes: tuple[int, int]
+    step_s: tuple[float, float]
+    pays: tuple[bool, bool]
+    assumed: tuple[str, ...]
+
+
 class Tier(NamedTuple):
-    """Slice and depth for the links of one tier, and how late a slice may be at a stated depth."""
+    """Slice and depth for the links of one tier, and how late a slice may be at a stated depth.
+
+    jitter_s: how late a single slice of the picked size is, `jitter` of its time; assumed: nobody measured it.
+    depth_needed: staging that hides it; stated_covers: whether the stated depth does.
+    """
 
     name: str
     link_bytes_per_s: float
@@ -73,6 +92,11 @@ class Tier(NamedTuple):
     covered_s: float
     stated_depth: int
     stated_covered_s: float
+    jitter: float
+    jitter_s: float
+    assumed: bool
+    depth_needed: int
+    stated_covers: bool
 
 
 class Crossover(NamedTuple):
@@ -100,6 +124,8 @@ class Study:
     buffered: Buffered
     verdicts: tuple[Verdict, ...]
     tiers: tuple[Tier, ...]
+    cliff: Cliff | None
+    jitter: float
     border: Border | None
 
     @property
@@ -117,7 +143,7 @@ def study(chip: Chip, a: MLA, asked: Asked, form: str | None = None, stated: Sta
     plans = {}
     if n > 1:
         plans = {f: chunks.gather_plan(
-            chip, a, f, asked.batch, asked.context, heads, n, asked.q_len, asked.jitter, asked.kv_dtype
+            chip, a, f, asked.batch, asked.context, heads, n, asked.q_len, jitter(chip, asked), asked.kv_dtype
         ) for f in ("absorbed", "naive")}  # fmt: skip
         form = form or min(plans, key=lambda f: plans[f].best.step_s)
     form = form or "absorbed"
@@ -125,20 +151,33 @@ def study(chip: Chip, a: MLA, asked: Asked, form: str | None = None, stated: Sta
     found = gather.ways(chip, block, asked.merge) if n > 1 else [gather.replicated(chip, block)]
     if n > 1:
         found[1:1] = [_in_slices(found[1], plans[form])]
-    plan = plans.get(form)
+    plan, late = plans.get(form), jitter(chip, asked)
     return Study(
         asked,
         round(float(chip.cores)),
         heads,
         form,
         plans,
-        chunks.local_plan(chip, a, heads, asked.batch, asked.context, asked.q_len, asked.kv_dtype, asked.jitter),
+        chunks.local_plan(
+            chip,
+            a,
+            heads,
+            asked.batch,
+            asked.context,
+            asked.q_len,
+            asked.kv_dtype,
+            chunks.JITTER if asked.jitter is None else asked.jitter,
+        ),
         tuple(found),
         _crossover(chip, block, asked.merge) if n > 1 else None,
         mapping.table(chip, a, heads, MAP_BATCHES, MAP_CONTEXTS, asked.q_len),
         mapping.double_buffered(chip, Decode(a, heads, asked.batch, asked.context, asked.q_len, asked.kv_dtype)),
-        tuple(verdict(p, stated, s) for p in plans.values() for s in stated.slice_bytes) if stated else (),
+        tuple(verdict(p, stated, s, jitter(chip, asked)) for p in plans.values() for s in stated.slice_bytes)
+        if stated
+        else (),
         tiers(chip, plan, asked, stated) if plan else (),
+        cliff(chip, plan) if plan else None,
+        late,
         chunks.border(plan, (stated.batch, stated.context)) if plan and stated else None,
     )
 
@@ -161,7 +200,7 @@ def _crossover(chip: Chip, b: Block, merge: Merge) -> Crossover:
     )
 
 
-def verdict(plan: GatherPlan, stated: Stated, slice_bytes: int) -> Verdict:
+def verdict(plan: GatherPlan, stated: Stated, slice_bytes: int, share: float = chunks.JITTER) -> Verdict:
     """The stated slice and depth in the sweep of a plan."""
     best = min(c.step_s for c in plan.sweep)
     at = [c for c in plan.sweep if c.slice_bytes == slice_bytes and c.depth == stated.depth]
@@ -171,8 +210,33 @@ def verdict(plan: GatherPlan, stated: Stated, slice_bytes: int) -> Verdict:
         plan.work.form, slice_bytes, stated.depth, step / best - 1.0,
         overlap.optimal_overhead_s(plan.work, plan.rates, slice_bytes), p.switch_s + p.rescale_s,
         overlap.jitter_covered_s(p),
-        overlap.depth_for(p, (p.transfer_s + p.latency_s) * chunks.JITTER),
+        overlap.depth_for(p, (p.transfer_s + p.latency_s) * share),
     )  # fmt: skip
+
+
+def jitter(chip: Chip, asked: Asked, ranks: int | None = None) -> float:
+    """How much longer than usual a single slice may take, as a share: asked for, or of the group's slowest link."""
+    if asked.jitter is not None:
+        return asked.jitter
+    figure = overlap.link_jitter(chip, asked.devices if ranks is None else ranks)
+    return chunks.JITTER if figure is None else float(figure)
+
+
+def cliff(chip: Chip, plan: GatherPlan) -> Cliff | None:
+    """Where the plateau begins and what slices take at both ends of what a slice costs; None where that is known."""
+    fixed = overlap.fixed_costs(chip)
+    if fixed.low == fixed.high and not fixed.assumed:
+        return None
+    least, steps, pays = [], [], []
+    for descriptor, switch in (fixed.low, fixed.high):
+        r = plan.rates._replace(descriptor_s=descriptor, switch_s=switch)
+        found = overlap.sweep(chip, plan.work, r)
+        level = [c for c in found if c.on_plateau]
+        least.append(min(c.slice_bytes for c in level))
+        steps.append(min(c.step_s for c in found))
+        pays.append(steps[-1] < min(m.step_s for m in plan.modes if not m.slice_bytes))
+    (a, b), (c, d), (e, f) = least, steps, pays
+    return Cliff((fixed.low, fixed.high), (a, b), (c, d), (e, f), fixed.assumed)
 
 
 def tiers(chip: Chip, plan: GatherPlan, asked: Asked, stated: Stated | None) -> tuple[Tier, ...]:
@@ -185,13 +249,18 @@ def tiers(chip: Chip, plan: GatherPlan, asked: Asked, stated: Stated | None) -> 
     for name, ranks in groups:
         r = overlap.rates(chip, ranks, plan.work.form)
         work: Work = replace(plan.work, ranks=ranks)
-        picked = overlap.pick(overlap.sweep(chip, work, r), work, r, asked.jitter)
+        share, figure = jitter(chip, asked, ranks), overlap.link_jitter(chip, ranks)
+        picked = overlap.pick(overlap.sweep(chip, work, r), work, r, share)
         p = overlap.pipeline(work, r, picked.slice_bytes, picked.depth)
         depth = stated.depth if stated else picked.depth
+        late = share * (p.transfer_s + p.latency_s)
+        stated_covered = overlap.jitter_covered_s(replace(p, depth=depth))
+        unknown = asked.jitter is None and (figure is None or figure.confidence == "assumed")
         out.append(
             Tier(
                 name, r.link_bytes_per_s, r.latency_s, picked.slice_bytes, picked.depth, picked.step_s,
-                overlap.jitter_covered_s(p), depth, overlap.jitter_covered_s(replace(p, depth=depth)),
+                overlap.jitter_covered_s(p), depth, stated_covered, share, late, unknown,
+                overlap.depth_for(p, late), stated_covered >= late,
             )
         )  # fmt: skip
     return tuple(out)

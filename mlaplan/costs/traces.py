@@ -12,6 +12,7 @@ import numpy as np
 from mlaplan.costs.policies import Device, Step
 from mlaplan.errors import MlaplanError, nearest
 
+MOST = 1e9  # of anything in a trace
 COLUMNS = ("batch", "q_len", "kv_len", "comm_us", "queue_depth")
 KINDS = ("steady", "mixed", "noisy")
 SLOW_SLICE, SLOW_SHARE, SLICES = 0.3, 0.1, 16  # slices slower by 30 %, one in ten, of a step's 16
@@ -86,11 +87,11 @@ def _step(file: str, number: int, header: Sequence[str], row: Sequence[str]) -> 
 
 
 def _number(file: str, line: int, name: str, text: str, *, whole: bool = True, least: int = 1) -> float:
-    wanted = f"a whole number of at least {least}" if whole else "microseconds, 0 or more"
+    wanted = f"a whole number from {least} to {MOST:,.0f}" if whole else f"microseconds from 0 to {MOST:,.0f}"
     try:
         value = float(int(text.strip())) if whole else float(text)
     except ValueError:
         raise MlaplanError(f"{file}:{line}: {name} is '{text.strip()}'; expected {wanted}") from None
-    if not math.isfinite(value) or value < (least if whole else 0) or value > 1e9:
+    if not math.isfinite(value) or value < (least if whole else 0) or value > MOST:
         raise MlaplanError(f"{file}:{line}: {name} is {text.strip()}; expected {wanted}")
     return value

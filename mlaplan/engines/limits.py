@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mlaplan.costs.engine import merge_of
+from mlaplan.errors import MlaplanError
 from mlaplan.strategy import CODED
 
 if TYPE_CHECKING:
+    from mlaplan.costs.merge import Merge
     from mlaplan.engines.profile import Kernel, Profile
 
 
@@ -30,9 +33,18 @@ class Limit:
 
 
 def limits(
-    profile: Profile, attention: str, chip_class: str, *, heads: int | None = None, moe: bool = True
+    profile: Profile,
+    attention: str,
+    chip_class: str,
+    *,
+    heads: int | None = None,
+    moe: bool = True,
+    interleave: int = 1,
 ) -> Iterator[Limit]:
-    """The limits of an engine for an attention kind (`profile.attention_kind(model)`) on a class of chips."""
+    """The limits of an engine for an attention kind (`profile.attention_kind(model)`) on a class of chips.
+
+    interleave: tokens that a rank holds in a row with decode context parallelism.
+    """
     name, par = profile.label, profile.parallel
 
     if chip_class not in profile.runs_on:
@@ -69,8 +81,8 @@ def limits(
             lambda s: f"tp={s.tp}: {name} runs sparse attention on whole heads, with attention DP over all ranks",
         )
 
-    yield from _cache(profile, attention, chip_class, heads)
-    yield from _context_parallel(profile, attention)
+    yield from _cache(profile, attention, chip_class, heads, interleave)
+    yield from _context_parallel(profile, attention, interleave)
     yield from _overlap_and_drafts(profile)
 
     # scheduler
@@ -91,7 +103,7 @@ def limits(
         )
 
 
-def _cache(profile: Profile, attention: str, chip_class: str, heads: int | None) -> Iterator[Limit]:
+def _cache(profile: Profile, attention: str, chip_class: str, heads: int | None, interleave: int) -> Iterator[Limit]:
     name = profile.label
     for layout in CODED["kv_layout"]:
         if layout not in profile.parallel.kv_layouts:
@@ -105,7 +117,7 @@ def _cache(profile: Profile, attention: str, chip_class: str, heads: int | None)
     for dtype in CODED["kv_dtype"]:
         kernels = [k for k in profile.kernels_for(chip_class, attention) if dtype in k.kv_dtypes]
         if kernels:
-            yield from _kernels(name, f"{dtype} on {chip_class}", dtype, kernels, heads)
+            yield from _kernels(name, f"{dtype} on {chip_class}", dtype, kernels, heads, interleave)
         else:
             yield _dtype(name, f"{', '.join(dtypes) or 'no backend'} for {attention} on {chip_class}", dtype)
 
@@ -122,7 +134,9 @@ def _dtype(name: str, has: str, dtype: str) -> Limit:
     return Limit("kv_dtype", lambda s: _is(s, "kv_dtype", dtype), f"kv_dtype={dtype}: {name} has {has}")
 
 
-def _kernels(name: str, where: str, dtype: str, kernels: list[Kernel], heads: int | None) -> Iterator[Limit]:
+def _kernels(
+    name: str, where: str, dtype: str, kernels: list[Kernel], heads: int | None, interleave: int
+) -> Iterator[Limit]:
     """Limits of the backends that read one dtype."""
     blocks = sorted({b for k in kernels for b in k.blocks})
     yield Limit(
@@ -130,12 +144,14 @@ def _kernels(name: str, where: str, dtype: str, kernels: list[Kernel], heads: in
         lambda s: _is(s, "kv_dtype", dtype) & _none_of(s.block_size, blocks),
         lambda s: f"block_size={s.block_size}: {name} has blocks of {', '.join(map(str, blocks))} for {where}",
     )
-    sharded = sorted({b for k in kernels if dtype in k.dcp for b in k.blocks})
+    able = [k for k in kernels if k.takes(dtype, dcp=True, interleave=interleave)]
+    sharded = sorted({b for k in able for b in k.blocks if b % interleave == 0})
+    runs = f" and runs of {interleave} tokens" if interleave > 1 else ""
     only = f", only with blocks of {', '.join(map(str, sharded))}" if sharded else ""
     yield Limit(
         "dcp",
         lambda s: (s.dcp > 1) & _is(s, "kv_dtype", dtype) & _none_of(s.block_size, sharded),
-        lambda s: f"dcp={s.dcp}: {name} has no backend for it with blocks of {s.block_size} in {where}{only}",
+        lambda s: f"dcp={s.dcp}: {name} has no backend for it with blocks of {s.block_size}{runs} in {where}{only}",
     )
     if heads is None:
         return
@@ -163,7 +179,7 @@ def _kernels(name: str, where: str, dtype: str, kernels: list[Kernel], heads: in
         )
 
 
-def _context_parallel(profile: Profile, attention: str) -> Iterator[Limit]:
+def _context_parallel(profile: Profile, attention: str, interleave: int) -> Iterator[Limit]:
     name, dcp, cp = profile.label, profile.parallel.dcp, profile.parallel.cp
     if dcp is None:
         yield Limit("dcp", lambda s: s.dcp > 1, lambda s: f"dcp={s.dcp}: {name} has no decode context parallelism")
@@ -172,6 +188,14 @@ def _context_parallel(profile: Profile, attention: str) -> Iterator[Limit]:
             "dcp",
             lambda s: (s.dcp > 1) & (s.mtp > 0),
             lambda s: f"dcp={s.dcp} with mtp={s.mtp}: {name} has one or the other",
+        )
+    elif interleave > 1 and not dcp.interleave:
+        yield Limit("dcp", lambda s: s.dcp > 1, f"runs of {interleave} tokens: {name} deals out single tokens")
+    elif interleave > 1 and not dcp.interleave_mtp:
+        yield Limit(
+            "dcp",
+            lambda s: (s.dcp > 1) & (s.mtp > 0),
+            lambda s: f"dcp={s.dcp} with mtp={s.mtp}: {name} deals out single tokens then, no runs of {interleave}",
         )
     if cp is None or attention not in cp.attention:
         yield Limit(
@@ -256,21 +280,38 @@ def _no_overlap(name: str, words: str, test: Callable[[Any], Any]) -> Limit:
     )
 
 
+def context_merge(profile: Profile, pattern: str | None, interleave: int) -> Merge:
+    """The merge of decode context parallelism that is asked for; one line where the engine has none such."""
+    name, dcp = profile.label, profile.parallel.dcp
+    asked = f"--dcp-merge {pattern}" if pattern is not None else f"--dcp-interleave {interleave}"
+    if dcp is None:
+        raise MlaplanError(f"{asked}: {name} has no decode context parallelism")
+    has = [m.pattern for m in dcp.merges]
+    if pattern is not None and pattern not in has:
+        raise MlaplanError(f"{asked}: {name} merges by {' or '.join(has)}")
+    if interleave > 1 and not dcp.interleave:
+        raise MlaplanError(f"--dcp-interleave {interleave}: {name} deals out single tokens; expected 1")
+    return merge_of(dcp, pattern, interleave)
+
+
 def told_limits(profile: Profile, strategy: Any, model: Any = None, chip: Any = None, *, moe: bool = True) -> list[str]:
     """What of one strategy the engine cannot express, in words."""
     from mlaplan.engines.profile import attention_kind
 
     attention = attention_kind(model) if model is not None else getattr(strategy, "attention", "mla")
     chip_class = getattr(chip, "efficiency_class", chip) or getattr(strategy, "chip_class", "generic")
-    heads = None
+    heads, interleave = None, getattr(strategy, "dcp_interleave", 1)
     if model is not None:
         heads = max(a.heads for a in model.attention.values())
         moe = any(f.kind == "moe" for f in model.ffn.values())
     found = [
         limit.text(strategy)
-        for limit in limits(profile, attention, chip_class, heads=heads, moe=moe)
+        for limit in limits(profile, attention, chip_class, heads=heads, moe=moe, interleave=interleave)
         if limit.breaks(strategy)
     ]
+    merge, dcp = getattr(strategy, "dcp_merge", None), profile.parallel.dcp
+    if merge is not None and dcp is not None and merge not in (has := [m.pattern for m in dcp.merges]):
+        found.append(f"dcp_merge={merge}: {profile.label} has {' and '.join(has)}")
     if model is not None and attention != "gqa" and model.name.startswith(profile.expands_mla):
         found.append(f"attention: {profile.label} caches {model.name} as full keys and values, not as latents")
     return list(dict.fromkeys(found))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from mlaplan.engines.context import AttentionKind, DecodeContext, PrefillContext, Sourced
 from mlaplan.specs.chip import EfficiencyClass
 from mlaplan.specs.figure import Confidence, Count, Figure, Flag, Quantity, Spec, Text, told
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from mlaplan.specs.chip import Chip
     from mlaplan.specs.model import Model
 
-AttentionKind = Literal["mla", "mla_sparse", "gqa"]
 KvDtype = Literal["bf16", "fp16", "fp8", "fp8_ds_mla", "int8"]
 KvLayout = Literal["replicated", "latent_sharded", "sequence_sharded"]
 ATTENTION_KINDS: tuple[AttentionKind, ...] = ("mla", "mla_sparse", "gqa")
@@ -28,14 +28,6 @@ Bytes = Annotated[float, Quantity("engine_bytes", "bytes", 0, 1e12)]
 Seconds = Annotated[float, Quantity("engine_time", "s", 0, 10)]
 Number = Annotated[float, Quantity("engine_number", "count", 0, 1e6)]
 Share = Annotated[float, Quantity("engine_share", "fraction", 0, 1)]
-
-
-class Sourced(Spec):
-    """A group of facts that come from one place."""
-
-    source: Text
-    confidence: Confidence
-    note: Text | None = None
 
 
 class Reserve(Sourced):
@@ -119,6 +111,7 @@ class Kernel(Sourced):
     cast: Cast | None = None
     dcp: tuple[KvDtype, ...] = Field(default=(), description="KV dtypes it takes with decode context parallelism")
     dcp_heads: Count | None = Field(default=None, description="most local heads with decode context parallelism")
+    dcp_interleave: Flag = Field(default=True, description="takes runs of tokens with decode context parallelism")
     local_heads: tuple[Count, ...] = Field(default=(), description="only these numbers of heads on a rank")
     env: dict[Text, Text] = Field(default_factory=dict, description="environment that turns it on")
     fallback: Flag = Field(default=False, description="works, but is never worth choosing where another backend does")
@@ -131,28 +124,13 @@ class Kernel(Sourced):
             raise told("a cast goes with kv_compute: cast_pool and with nothing else", "both or neither")
         return self
 
-    def takes(self, kv_dtype: str, block_size: int | None = None, *, dcp: bool = False) -> bool:
-        """Whether this backend reads such a cache."""
+    def takes(self, kv_dtype: str, block_size: int | None = None, *, dcp: bool = False, interleave: int = 1) -> bool:
+        """Whether this backend reads such a cache; with decode context parallelism, one dealt out in such runs."""
         if kv_dtype not in self.kv_dtypes or (dcp and kv_dtype not in self.dcp):
             return False
+        if dcp and interleave > 1 and not self.dcp_interleave:
+            return False
         return block_size is None or block_size in self.blocks
-
-
-class DecodeContext(Sourced):
-    """Decode context parallelism of the engine as a whole; kernels may restrict it further."""
-
-    mtp: Flag
-    cp: Literal["none", "whole_axis"] = Field(description="with prefill context parallelism: never, or dcp is cp or tp")
-
-
-class PrefillContext(Sourced):
-    """Prefill context parallelism over the ranks of an attention group."""
-
-    attention: tuple[AttentionKind, ...]
-    with_dp: Flag
-    whole_group: Flag = Field(description="spans all tp ranks or is off")
-    full_ep: Flag = Field(description="only with experts over all ranks")
-    max_ranks: Count | None = None
 
 
 class TwoBatch(Sourced):
@@ -229,11 +207,15 @@ class AllReduceLimit(Sourced):
 
 
 class Graphs(Sourced):
-    """Captured decode steps. Above `max_tokens` tokens a rank and step, decode runs eagerly by default."""
+    """Captured decode steps. Above `max_tokens` tokens a rank and step, decode runs eagerly by default.
+
+    From `wide_from` ranks on twice as many.
+    """
 
     decode: Flag
     prefill: Flag
     max_tokens: Count
+    wide_from: Count | None = None
 
 
 class Host(Spec):
@@ -333,9 +315,11 @@ class Profile(Spec):
         block_size: int | None = None,
         *,
         dcp: bool = False,
+        interleave: int = 1,
     ) -> Kernel | None:
         """The backend for such a cache: the first one that reads it, those that cast the whole pool last."""
-        found = [k for k in self.kernels_for(chip_class, attention) if k.takes(kv_dtype, block_size, dcp=dcp)]
+        able = self.kernels_for(chip_class, attention)
+        found = [k for k in able if k.takes(kv_dtype, block_size, dcp=dcp, interleave=interleave)]
         return min(found, key=lambda k: k.kv_compute == "cast_pool") if found else None
 
     def automatic(
@@ -353,10 +337,25 @@ class Profile(Spec):
             found = tuple(k for k in found if k.takes(kv_dtype, block_size, dcp=dcp))
         return found[0] if found else None
 
+    def cache_modes(self, chip_class: str, attention: str) -> dict[str, str]:
+        """How the first backend of the engine's order that reads a cache of each dtype computes with it."""
+        found = self.kernels_for(chip_class, attention)
+        return {d: next(k for k in found if d in k.kv_dtypes).kv_compute for d in self.kv_dtypes(chip_class, attention)}
+
     def budget(self, capacity: float, chip_name: str = "") -> Budget:
         """Default token and sequence budget on a device of this capacity in bytes."""
         fitting = [b for b in self.scheduler.budgets if capacity >= b.above and chip_name not in b.not_on]
         return max(fitting, key=lambda b: b.above)
+
+    def rank_budget(self, capacity: float, chip_name: str, dp: int) -> int:
+        """Default tokens of one prefill step of an attention-DP rank."""
+        tokens = self.budget(capacity, chip_name).tokens
+        return max(tokens // dp, 1) if self.scheduler.tokens_of == "all_ranks" else tokens
+
+    def graph_batch(self, ranks: int) -> int:
+        """Largest decode batch captured by default on a server of so many chips."""
+        wide = self.graphs.wide_from is not None and ranks >= self.graphs.wide_from
+        return self.graphs.max_tokens * (2 if wide else 1)
 
     def all_reduce_max(self, chip_class: str, ranks: int) -> float:
         """Largest all-reduce in bytes that stays on an in-graph kernel; 0 where there is none."""

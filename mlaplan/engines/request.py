@@ -14,7 +14,8 @@ class EmitRequest:
 
     `batch` and `prefill_chunk` count for one attention-DP rank. `memory_fraction` None leaves the engine's
     default. `weight_conversion`: the checkpoint has another dtype than `weight_dtype`. `pp_layers`: layers
-    per stage, where the plan fixes them. `all_to_all`: how tokens reach experts, by role.
+    per stage, where the plan fixes them. `dcp_merge`: pattern of the merge, None leaves the engine's default;
+    `dcp_interleave`: tokens in a row that one rank holds. `all_to_all`: how tokens reach experts, by role.
     """
 
     model: str
@@ -27,6 +28,8 @@ class EmitRequest:
     ep: int = 1
     dcp: int = 1
     cp: int = 1
+    dcp_merge: str | None = None
+    dcp_interleave: int = 1
     replicas: int = 1
     kv_layout: str = "replicated"
     kv_dtype: str = "bf16"

@@ -72,6 +72,8 @@ def _parallel(command: Command, request: EmitRequest) -> None:
         command.add("--enable-dp-attention")
     if request.dcp > 1:
         command.add("--dcp-size", request.dcp)
+        if request.dcp_merge is not None:
+            command.add("--dcp-comm-backend", request.dcp_merge)
     if request.cp > 1:
         command.add("--enable-prefill-cp")
         command.add("--attn-cp-size", request.cp)
@@ -93,6 +95,9 @@ def _experts(profile: Profile, command: Command, request: EmitRequest, lines: li
         raise MlaplanError(
             f"all_to_all={role}: {profile.label} uses DeepEP with EP over all {request.ranks} ranks only"
         )
+    if request.dp > 1:  # nobody sees everyone's tokens: dense blocks and head stay with their attention-DP rank
+        command.add("--moe-dense-tp-size", 1)
+        command.add("--enable-dp-lm-head")
     command.add("--moe-a2a-backend", "deepep")
     command.add("--deepep-mode", DEEPEP_MODE[role])
     if role == "high_throughput":
@@ -130,7 +135,7 @@ def _scheduler(profile: Profile, command: Command, request: EmitRequest) -> None
     command.add("--chunked-prefill-size", request.prefill_chunk * request.dp)
     if request.prefill_chunk > PREFILL_DEFAULT:
         command.add("--max-prefill-tokens", request.prefill_chunk)
-    graphs = profile.graphs.max_tokens * (1 if request.ranks < 4 else 2)
+    graphs = profile.graph_batch(request.ranks)
     if request.batch > graphs:  # else the largest decode steps run outside a graph
         old = command.table.name("--cuda-graph-max-bs") is not None
         command.add("--cuda-graph-max-bs" if old else "--cuda-graph-max-bs-decode", request.batch)
@@ -171,6 +176,8 @@ def parse(_profile: Profile, line: CommandLine, env: dict[str, str], attention: 
         "ep": ranks if deepep else line.get("--ep-size", 1),
         "dcp": dcp,
         "cp": line.get("--attn-cp-size", ranks // dp) if prefill_cp else 1,
+        "dcp_merge": line.get("--dcp-comm-backend"),
+        "dcp_interleave": 1,
         "replicas": groups,
         "kv_layout": "sequence_sharded" if dcp > 1 else "replicated",
         "kv_dtype": _kv_dtype(line, attention),

@@ -130,6 +130,8 @@ def parse(_profile: Profile, line: CommandLine, _env: dict[str, str], attention:
         "dp": ranks if attention_dp else 1,
         "ep": get("moe_expert_parallel_size", "--ep_size", 1) or 1,
         "dcp": 1,
+        "dcp_merge": None,
+        "dcp_interleave": 1,
         "cp": 1,
         "replicas": 1,
         "kv_layout": "replicated",

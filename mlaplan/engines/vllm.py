@@ -78,6 +78,10 @@ def _parallel(command: Command, request: EmitRequest) -> None:
         command.add("--prefill-context-parallel-size", request.cp)
     if request.dcp > 1:
         command.add("--decode-context-parallel-size", request.dcp)
+        if request.dcp_merge is not None and command.table.name("--dcp-comm-backend"):
+            command.add("--dcp-comm-backend", request.dcp_merge)
+        if request.dcp_interleave > 1:
+            command.add("--cp-kv-cache-interleave-size", request.dcp_interleave)
     if request.dp > 1:
         command.add("--data-parallel-size", request.dp)
     if request.ep > 1:
@@ -134,7 +138,7 @@ def _cache(profile: Profile, command: Command, request: EmitRequest) -> None:
     command.add("--kv-cache-dtype", _kv_flag(profile.version, request.kv_dtype, request.attention))
     command.add("--block-size", request.block_size)
     cell = (request.chip_class, request.attention, request.kv_dtype, request.block_size)
-    chosen = profile.kernel(*cell, dcp=request.dcp > 1)
+    chosen = profile.kernel(*cell, dcp=request.dcp > 1, interleave=request.dcp_interleave)
     command.env.update(chosen.env if chosen else {})
     if chosen is not None and chosen.name != getattr(profile.automatic(*cell, dcp=request.dcp > 1), "name", None):
         if command.table.name("--attention-backend") is None:
@@ -191,6 +195,8 @@ def parse(profile: Profile, line: CommandLine, env: dict[str, str], attention: s
         "ep": tp * dp if line.get("--enable-expert-parallel", False) else 1,
         "dcp": dcp,
         "cp": cp,
+        "dcp_merge": line.get("--dcp-comm-backend"),
+        "dcp_interleave": line.get("--cp-kv-cache-interleave-size") or line.get("--dcp-kv-cache-interleave-size", 1),
         "kv_layout": "sequence_sharded" if dcp > 1 else "replicated",
         "kv_dtype": _kv_dtype(profile.version, line, attention),
         "block_size": line.get("--block-size"),

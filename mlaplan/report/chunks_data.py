@@ -44,6 +44,7 @@ def document(model: Model, chip: Chip, s: Study, runs: list[Replayed], trace: st
         "two_buffers": {**s.buffered._asdict(), "saving_share": s.buffered.saving},
         "stated": [v._asdict() for v in s.verdicts],
         "tiers": [t._asdict() for t in s.tiers],
+        "lower_cliff": None if s.cliff is None else s.cliff._asdict(),
         "border": s.border._asdict() if s.border else None,
         "replay": {"trace": trace, "policies": [replayed(r) for r in runs]} if runs else None,
     }
@@ -97,7 +98,7 @@ def way(w: Way) -> dict[str, Any]:
 def gather(p: GatherPlan) -> dict[str, Any]:
     """Modes, sweep, working set and the timeline's figures of one form."""
     one = overlap.pipeline(p.work, p.rates, p.picked.slice_bytes, p.picked.depth)
-    t = slices.timeline(one)
+    t = slices.account(one)
     return {
         "received_bytes": float(p.work.received_bytes),
         "rates": {**p.rates._asdict(), "assumed": list(p.rates.assumed)},
@@ -111,8 +112,8 @@ def gather(p: GatherPlan) -> dict[str, Any]:
             "utilisation": t.utilisation,
             "exposed_s": t.exposed_s,
             "binding": t.binding,
-            "bubbles_s": {cause: t.idle_s(cause) for cause in dict.fromkeys(b.cause for b in t.bubbles)},
-            "busy_s": {name: t.busy_s(name) for name in ("dma", "link", "compute")},
+            "bubbles_s": t.idle_s,
+            "busy_s": t.busy_s,
         },
     }
 

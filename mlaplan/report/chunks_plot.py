@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mlaplan.costs import chain, chunks, overlap, slices
-from mlaplan.report.chunks_text import kib
 from mlaplan.report.picture import save
+from mlaplan.report.words import kib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,9 +63,11 @@ def core(axes: Axes, p: LocalPlan) -> None:
 
 
 def _slices(axes: Axes, p: Pipeline, rows: dict[str, str], what: str) -> None:
-    t = slices.timeline(p)
+    head = replace(p, slices=min(p.slices, SHOWN + p.depth + 2))  # of a long step only what is drawn
+    t = slices.timeline(head if head.tasks <= SHOWN else slices.one_task(head))
+    total = slices.closed_form_s(p)
     slot = max(p.transfer_s, p.tasks * p.task_s, p.descriptor_s)
-    until = min(t.total_s, p.latency_s + (SHOWN + 1) * slot)
+    until = min(total, p.latency_s + (SHOWN + 1) * slot)
     for row, name in enumerate(rows):
         for b in (b for b in t.bars if b.resource == name and b.start_s < until):
             _bar(axes, row, b.start_s, min(b.end_s, until), COLORS[b.slice % 2])
@@ -72,7 +75,7 @@ def _slices(axes: Axes, p: Pipeline, rows: dict[str, str], what: str) -> None:
         _bar(axes, len(rows) - 1, bubble.start_s, min(bubble.end_s, until), IDLE)
     _rows(axes, list(rows.values()))
     axes.set_xlim(0, until * US)
-    axes.set_title(f"{what}: the first {until * US:.1f} of {t.total_s * US:.0f} us (red: idle)", fontsize=9, loc="left")
+    axes.set_title(f"{what}: the first {until * US:.1f} of {total * US:.0f} us (red: idle)", fontsize=9, loc="left")
     axes.set_xlabel("us", fontsize=8)
 
 
@@ -94,7 +97,7 @@ def buffers(axes: Axes, chip: Chip, s: Study) -> None:
     if b.items == 1:
         core(axes, s.local)
         return
-    times = np.tile([b.gather_s, b.copy_s, b.compute_s], (b.items, 1))
+    times = np.tile([b.gather_s, b.copy_s, b.compute_s], (min(b.items, SHOWN), 1))
     found = chain.schedule(times, (0.0, 0.0), [chain.Span(0, 1, 2), chain.Span(1, 2, 2)])
     count = min(b.items, SHOWN)
     for i in range(count):

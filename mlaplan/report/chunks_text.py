@@ -5,28 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mlaplan.costs import overlap
-from mlaplan.costs.slices import timeline
+from mlaplan.costs.slices import account
 from mlaplan.report import words
+from mlaplan.report.chunks_sweep import BINDING, sweep
 from mlaplan.report.grid import Column, grid, text
 from mlaplan.report.tables import wrapped
+from mlaplan.report.words import kib
 from mlaplan.units import format_bytes, format_bytes_per_s, format_seconds
 
 if TYPE_CHECKING:
     from mlaplan.costs.chunks import GatherPlan, LocalPlan
     from mlaplan.costs.policies import Replayed
-    from mlaplan.costs.slices import Timeline
-    from mlaplan.costs.study import Stated, Study, Verdict
+    from mlaplan.costs.slices import Account
+    from mlaplan.costs.study import Stated, Study
     from mlaplan.specs.chip import Chip
     from mlaplan.specs.model import Model
-
-SHOWN_DEPTHS = (1, 2, 4, 8, 16)
-
-
-def kib(size: float) -> str:
-    """Powers of two, as slices are: 64 KiB, 1 MiB."""
-    if size >= 2**20:
-        return f"{size / 2**20:.4g} MiB"
-    return f"{size / 2**10:.4g} KiB" if size >= 2**10 else f"{size:,.0f} B"
 
 
 def signed(seconds: float) -> str:
@@ -159,7 +152,7 @@ def modes(s: Study) -> str:
         Column("change"), Column("compute\nbusy"), Column("exposed"),
     )  # fmt: skip
     p = s.plans[s.form]
-    t = timeline(overlap.pipeline(p.work, p.rates, p.picked.slice_bytes, p.picked.depth))
+    t = account(overlap.pipeline(p.work, p.rates, p.picked.slice_bytes, p.picked.depth))
     said = (
         f"Absorbed works in the latent space; naive recovers keys and values of every head first. The deep pipeline of "
         f"the {s.form} form is bound by {BINDING[t.binding]}; {_idle(t)}."
@@ -167,68 +160,13 @@ def modes(s: Study) -> str:
     return f"Ways to gather the cache\n{grid(columns, rows, fold=1)}\n{wrapped(said)}"
 
 
-BINDING = {
-    "dma": "DMA descriptors",
-    "link": "the link",
-    "compute": "compute",
-    "switch": "task switches",
-    "staging": "staging buffers",
-}
 BUBBLES = {"fill": "before the first slice", "link": "for slices", "staging": "for buffers", "merge": "for the end"}
 
 
-def _idle(t: Timeline) -> str:
+def _idle(t: Account) -> str:
     """Idle compute by its cause."""
-    causes = dict.fromkeys(b.cause for b in t.bubbles)
-    parts = [f"{format_seconds(t.idle_s(cause))} {BUBBLES[cause]}" for cause in causes]
+    parts = [f"{format_seconds(waited)} {BUBBLES[cause]}" for cause, waited in t.idle_s.items()]
     return f"compute waits {', '.join(parts)}" if parts else "compute never waits"
-
-
-def sweep(s: Study, p: GatherPlan, stated: Stated | None) -> str:
-    """Step time over slice and depth; the plateau and its cliffs."""
-    by = {(c.slice_bytes, c.depth): c for c in p.sweep}
-    sizes = sorted({c.slice_bytes for c in p.sweep})
-    rows = []
-    for size in sizes:
-        cells = [by[size, d] for d in SHOWN_DEPTHS]
-        rows.append((kib(size), *(_cell(c.step_s, c.on_plateau, c.spill_s) for c in cells)))
-    columns = (text("slice"), *(Column(f"depth {d}") for d in SHOWN_DEPTHS))
-    level = [c for c in p.sweep if c.on_plateau]
-    least, most = min(c.slice_bytes for c in level), max(c.slice_bytes for c in level)
-    said = [
-        f"* within {overlap.PLATEAU:.0%} of the best, + part of the tile outside the on-chip memory. The plateau has "
-        f"slices of {_range(least, most, sizes)}, {min(c.depth for c in level)} deep or deeper; below it every slice "
-        f"pays {format_seconds(p.rates.descriptor_s)} for its descriptor and {format_seconds(p.rates.switch_s)} for a "
-        f"task, above it the first slice is late and the staging outgrows its memory. Picked: "
-        f"{kib(p.picked.slice_bytes)}, {p.picked.depth} deep, which rides out one slice slower by "
-        f"{s.asked.jitter:.0%}."
-    ]
-    if stated is not None:
-        said += [_verdict(v, stated) for v in s.verdicts]
-    body = "\n".join(wrapped(one) for one in said)
-    return f"Step over slice and depth, {p.work.form}\n{grid(columns, rows)}\n{body}"
-
-
-def _range(least: int, most: int, sizes: list[int]) -> str:
-    """From the least to the most, or from the least on where the most is the largest tried."""
-    if most == sizes[-1]:
-        return f"{kib(least)} and more (up to {kib(most)} tried)"
-    return f"{kib(least)} to {kib(most)}"
-
-
-def _cell(step_s: float, plateau: bool, spill_s: float) -> str:
-    return format_seconds(step_s) + ("*" if plateau else "+" if spill_s > 0 else " ")
-
-
-def _verdict(v: Verdict, stated: Stated) -> str:
-    on = "on the plateau" if v.excess <= overlap.PLATEAU else f"{v.excess:.0%} above the best"
-    jitter = (
-        f"; at depth {v.depth} one slice may be {format_seconds(v.jitter_s)} late"
-        if v.jitter_s >= 0
-        else f"; depth {v.depth} does not even cover the way of a slice, {v.depth_needed} would with jitter"
-    )
-    best = f"the best size if a slice cost {format_seconds(v.overhead_s)} (here {format_seconds(v.counted_s)})"
-    return f"{stated.source}, {kib(v.slice_bytes)} at depth {v.depth}, {v.form}: {on}; {best}{jitter}."
 
 
 def sram(s: Study, p: GatherPlan) -> str:
@@ -295,15 +233,27 @@ def tiers(s: Study) -> str:
             str(t.depth),
             signed(t.covered_s),
             signed(t.stated_covered_s),
+            signed(t.jitter_s) + ("*" if t.assumed else ""),
+            str(t.depth_needed),
         )
         for t in s.tiers
     ]
     columns = (
         text("link"), Column("rate"), Column("latency"), Column("slice"), Column("depth"),
         Column("late slice\ncovered"),
-        Column(f"at depth\n{s.tiers[0].stated_depth}"),
+        Column(f"at depth\n{s.tiers[0].stated_depth}"), Column("jitter"), Column("needs\ndepth"),
     )  # fmt: skip
-    return f"By link: how late a slice may be before its depth no longer hides it\n{grid(columns, rows)}"
+    said = [
+        f"{t.name}: a slice {t.jitter:.0%} slower is {format_seconds(t.jitter_s)} late, which depth {t.stated_depth} "
+        f"{'hides' if t.stated_covers else 'does not hide'}."
+        for t in s.tiers
+    ]
+    if any(t.assumed for t in s.tiers):
+        said.append("* nobody measured it: assumed in the chip's file, --jitter sets another.")
+    return (
+        f"By link: how late a slice may be before its depth no longer hides it\n{grid(columns, rows)}\n"
+        f"{wrapped(' '.join(said))}"
+    )
 
 
 def border(s: Study) -> str:

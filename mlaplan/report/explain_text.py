@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mlaplan.costs.plan_chunks import of_strategy
-from mlaplan.report import cache, chunks_text, words
+from mlaplan.report import cache, words
+from mlaplan.report import context as context_parallel
 from mlaplan.report.grid import Column, grid, text
 from mlaplan.report.tables import wrapped
 from mlaplan.units import format_bytes, format_seconds
@@ -23,6 +23,7 @@ ITEMS = {
     "workspace_bytes": "workspace of MLA prefill",
     "dispatch_buffer_bytes": "dispatch buffers",
     "graph_bytes": "graphs",
+    "outside_fraction_bytes": "of these outside the share",
     "comm_buffer_bytes": "communication buffers",
     "context_bytes": "device context",
     "reserve_bytes": "reserve",
@@ -56,6 +57,10 @@ def report(q: Question, e: Explanation, change: list[str], *, context: int | Non
 
 def head(q: Question, e: Explanation, change: list[str]) -> str:
     """What was understood, and whether it can be used."""
+    # a list of plans uses the rest of this file, but not these two
+    from mlaplan.costs.plan_chunks import of_strategy
+    from mlaplan.report import chunks_text
+
     s, chip = e.strategy, q.setting.chip
     per_node = chip.scale_up.chips_per_node
     lines = [
@@ -68,8 +73,10 @@ def head(q: Question, e: Explanation, change: list[str]) -> str:
     ]
     if len(set(e.pp_layers)) > 1:
         lines.append(words.line("stages", "layers " + ", ".join(map(str, e.pp_layers))))
-    if (found := of_strategy(chip, q.setting.model, s, q.workload.mean_context)) is not None:
+    if (found := of_strategy(q.setting, s, q.workload.mean_context)) is not None:
         lines.append(words.line("core", chunks_text.core(found, chip)))
+    if (merged := context_parallel.told(q, s)) is not None:
+        lines.append(words.line("dcp", merged))
     verdict = "fits" if e.fits else "DOES NOT FIT"
     if e.fits and e.reasons:
         verdict += ", and cannot be used as it is"

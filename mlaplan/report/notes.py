@@ -31,6 +31,7 @@ def notes(a: Answer, given: Overrides) -> list[str]:
             f"The busiest expert rank is taken to get {known.value:g}x the mean of the tokens ({known.low:g} to "
             f"{known.high:g}, assumed); yours with --imbalance."
         )
+    out += extrapolated(q.setting.chip, max(s.tp, s.ep))
     if a.objective == "cost" and a.found.plans[0].served and a.found.plans[0].served.usd_per_mtok is None:
         out.append(f"{q.setting.chip.name} has no price: plans are ranked by tokens per chip; give --price.")
     elif given.price_usd_per_hour is None and q.setting.chip.price is not None:
@@ -46,6 +47,15 @@ def too_long(q: Question) -> list[str]:
     if longest <= most:
         return []
     return [f"Sequences of {longest:,} tokens are longer than the {most:,} positions of {q.setting.model.name}."]
+
+
+def extrapolated(chip: Chip, ranks: int) -> list[str]:
+    """Groups inside a node that are larger than any whose collectives were measured."""
+    most = max((fit.ranks[-1] for fit in chip.scale_up.collectives.values()), default=0)
+    inside = min(ranks, chip.scale_up.chips_per_node)
+    if not 0 < most < inside:
+        return []
+    return [f"Collectives on {chip.name} were measured on up to {most} chips; for {inside} they are extrapolated."]
 
 
 def _drafts(a: Answer, given: Overrides) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlaplan.costs.breakdown import op_dict
 from mlaplan.costs.plan_chunks import of_strategy
-from mlaplan.report import cache, chunks_data
+from mlaplan.report import cache, chunks_data, context
 
 if TYPE_CHECKING:
     from mlaplan.costs.breakdown import Phase
@@ -40,7 +40,7 @@ def strategy(s: Strategy, pp_layers: tuple[int, ...] = ()) -> dict[str, Any]:
 
 def chunking(q: Question, s: Strategy) -> dict[str, Any] | None:
     """Query chunk, slices, pipeline depth and core mapping of decode at the mean context."""
-    found = of_strategy(q.setting.chip, q.setting.model, s, q.workload.mean_context)
+    found = of_strategy(q.setting, s, q.workload.mean_context)
     return None if found is None else chunks_data.local(found)
 
 
@@ -100,7 +100,11 @@ def explanation(q: Question, e: Explanation) -> dict[str, Any]:
         "fits": e.fits,
         "reasons": [f"{code} {slug}: {words}" for code, slug, words in e.reasons],
         "rules": [code for code, _, _ in e.reasons],
-        "strategy": {**strategy(e.strategy, e.pp_layers), "chunking": chunking(q, e.strategy)},
+        "strategy": {
+            **strategy(e.strategy, e.pp_layers),
+            "chunking": chunking(q, e.strategy),
+            "context_parallel": context.data(q, e.strategy),
+        },
         "memory": memory(q, e.strategy, e.memory),
         "decode": phase(e.decode),
         "prefill": phase(e.prefill),
@@ -131,6 +135,8 @@ def overrides(q: Question, given: Overrides) -> dict[str, Any]:
         "imbalance": given.imbalance,
         "tokens_per_step": given.tokens_per_step,
         "redundant_experts": given.redundant_experts,
+        "dcp_merge": given.dcp_merge,
+        "dcp_interleave": given.dcp_interleave,
     }
 
 

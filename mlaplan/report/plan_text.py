@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mlaplan import units
-from mlaplan.report import explain_text, why_text, words
+from mlaplan.report import context, explain_text, why_text, words
 from mlaplan.report.grid import Column, grid, text
 from mlaplan.report.tables import wrapped
 from mlaplan.units import format_seconds
@@ -111,7 +111,11 @@ def ranked(a: Answer) -> str:
     said += f", tok/s/chip {words.span(bands.tok_s_chip)}."
     if a.q.workload.concurrency is None:
         said += f" It wants {bands.concurrency:,.0f} requests in flight."
-    return f"{grid(columns, rows, fold=1)}\n{wrapped(said)}"
+    lines = [grid(columns, rows, fold=1), wrapped(said)]
+    number, sharded = next(((i, e) for i, e in enumerate(a.found.plans, 1) if e.strategy.dcp > 1), (0, None))
+    if sharded is not None:
+        lines.append(wrapped(f"Decode context parallelism of plan {number}: {context.told(a.q, sharded.strategy)}."))
+    return "\n".join(lines)
 
 
 def table(a: Answer) -> tuple[list[Column], list[list[str]]]:

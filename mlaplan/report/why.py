@@ -277,15 +277,15 @@ def _priced(q: Question, pair: tuple[Strategy, Strategy], columns: Any, row: int
 
 def _explained(q: Question, priced: list[Priced]) -> list[Priced]:
     """The same, with what differs for the plan's weights, and for others whose verdict is another."""
-    from mlaplan.explain import explain
+    from mlaplan.explain import explain_all
 
     out = []
     for p in priced:
         change: dict[str, float] = {}
         if p is priced[0] or p.faster != priced[0].faster:
-            for sign, s in ((-1.0, p.tp), (1.0, p.dp)):
-                step = explain(q, s, decode_context=q.workload.mean_context, served=False).decode
-                for op in step.ops if step is not None else ():
+            both = explain_all(q, (p.tp, p.dp), decode_context=q.workload.mean_context, served=False)
+            for sign, one in zip((-1.0, 1.0), both, strict=True):
+                for op in one.decode.ops if one.decode is not None else ():
                     change[group_of(op)] = change.get(group_of(op), 0.0) + sign * op.time_s
         out.append(replace(p, change=change))
     return out

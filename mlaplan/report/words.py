@@ -52,6 +52,13 @@ def size(value: float) -> str:
     return units.format_bytes(value) if value else "-"
 
 
+def kib(size: float) -> str:
+    """Powers of two, as slices are: 64 KiB, 1 MiB."""
+    if size >= 2**20:
+        return f"{size / 2**20:.4g} MiB"
+    return f"{size / 2**10:.4g} KiB" if size >= 2**10 else f"{size:,.0f} B"
+
+
 def flops(value: float) -> str:
     """FLOP of a step, or a dash for none."""
     return units.format_flops(value).replace("FLOPS", "") if value else "-"

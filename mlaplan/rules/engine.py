@@ -30,7 +30,11 @@ def _limits(q: Question) -> list[Any]:
     heads = max(a.heads for a in model.attention.values())
     moe = any(f.kind == "moe" for f in model.ffn.values())
     kind = attention_kind(model)
-    return list(limits(q.profile, kind, chip.efficiency_class, heads=heads, moe=moe))
+    return list(
+        limits(
+            q.profile, kind, chip.efficiency_class, heads=heads, moe=moe, interleave=q.setting.engine.merge.interleave
+        )
+    )
 
 
 def _violated(q: Question, c: Cells) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mlaplan.costs import placement
 from mlaplan.costs.precision import can_multiply, quantised, sixteen_bit
 from mlaplan.rules.rule import Cells, Question, Rule
 from mlaplan.strategy import CODED, KV_DTYPES, WEIGHT_DTYPES
@@ -94,13 +95,14 @@ def _divided_widths(q: Question, c: Cells) -> list[tuple[str, int, Any]]:
     """(what, columns in all, ranks that share them) of every block-quantised feed-forward width."""
     out: list[tuple[str, int, Any]] = []
     model = q.setting.model
+    over = placement.ranks(q.setting.engine, c["tp"], c["dp"], c["ep"])
     for f in model.ffn.values():
         if f.kind == "dense":
-            out.append(("dense FFN", f.intermediate_size, c["tp"]))
+            out.append(("dense FFN", f.intermediate_size, over.dense))
             continue
         out.append(("experts", f.intermediate_size, c["tp"] * c["dp"] // c["ep"]))
         if f.shared_experts:
-            out.append(("shared experts", f.shared_intermediate_size, c["tp"]))
+            out.append(("shared experts", f.shared_intermediate_size, over.shared))
     return out
 
 

@@ -26,6 +26,7 @@ from mlaplan.specs.figure import (
     OneOf,
     Power,
     Price,
+    Slowdown,
     Spec,
     Text,
     contradiction,
@@ -100,6 +101,9 @@ class Link(Spec):
     chords: tuple[tuple[CountOrZero, CountOrZero], ...] | None = None
     latency: Figure[Duration] | None = None
     efficiency: Figure[Fraction] | None = None
+    jitter: Figure[Slowdown] | None = Field(
+        default=None, description="how much longer than usual a single slice may take, as a share of its time"
+    )
     collectives: dict[CollectiveOp, CollectiveFit] = Field(default_factory=dict)
     unsupported: tuple[CollectiveOp, ...] = ()
     note: Text | None = None

@@ -204,6 +204,7 @@ OnChipCapacity = Annotated[float, Quantity("on_chip_capacity", "bytes", 64, 1e11
 Bandwidth = Annotated[float, Quantity("bandwidth", "bytes/s", 1e8, 1e16)]
 Duration = Annotated[float, Quantity("duration", "s", 1e-10, 1)]
 Fraction = Annotated[float, Quantity("fraction", "fraction", 0, 1, open_low=True)]
+Slowdown = Annotated[float, Quantity("slowdown", "count", 0, 100)]
 FractionOrZero = Annotated[float, Quantity("fraction_or_zero", "fraction", 0, 1)]
 Price = Annotated[float, Quantity("price", "usd/h", 1e-3, 1e4)]
 Power = Annotated[float, Quantity("power", "w", 1, 1e5)]

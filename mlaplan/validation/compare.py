@@ -1,18 +1,20 @@
 """Ratios of two points, and decisions between published alternatives.
 
-Both sides of a ratio share what is unknown of them, so the ratio is taken at each of its values and the extremes
-bound it. Errors of one fit are common to both sides and cancel: the band of a ratio holds no residuals.
+Both sides of a ratio share what is unknown of both, so the ratio is taken at each of its values, and at each of what
+is unknown of one side only; the extremes bound it. Errors of one fit are common to both sides and cancel: the band of
+a ratio holds no residuals.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mlaplan.costs.engine import Interval
 from mlaplan.validation.points import comparisons, published
-from mlaplan.validation.predict import corners, predict
+from mlaplan.validation.predict import predict, with_known
 
 if TYPE_CHECKING:
     from mlaplan.validation.points import Point
@@ -69,12 +71,14 @@ def ratios() -> list[ScoredRatio]:
 
 
 def predicted_ratio(of: Point, to: Point) -> Interval | None:
-    """The ratio at every value of what both share, its middle and extremes."""
+    """The ratio at every value of what is unknown, one and the same on both sides; its middle and extremes."""
     if of.not_priced or to.not_priced:
         return None
     values = []
-    for one, other in zip(corners(of), corners(to), strict=True):
-        a, b = predict(one), predict(other)
+    unknown = {**of.unknown, **to.unknown}
+    for chosen in itertools.product(*unknown.values()):
+        at = dict(zip(unknown, chosen, strict=True))
+        a, b = (predict(with_known(p, {name: at[name] for name in p.unknown})) for p in (of, to))
         assert a is not None and b is not None
         values.append(a.value.value / b.value.value)
     low, high = min(values), max(values)

@@ -67,7 +67,15 @@ def scores() -> tuple[Score, ...]:
         return ()
     from mlaplan.calibration.score import score_kernels
 
-    return tuple(s for chip in CHIPS for engine in ENGINES for s in score_kernels(chip, engine))
+    return tuple(s for c in CHIPS for e in ENGINES for s in score_kernels(c, e, cache_modes(c, e)))
+
+
+def cache_modes(chip: str, engine: str) -> dict[str, str]:
+    """How an engine's first MLA backend on a chip reads each cache, which says what its decode table measures."""
+    from mlaplan.engines.load import load_profile
+    from mlaplan.specs.lookup import load_chip
+
+    return load_profile(engine).cache_modes(load_chip(chip).efficiency_class, "mla")
 
 
 def bars() -> list[Bar]:

@@ -163,7 +163,7 @@ def read_plan(file: str) -> tuple[Question, Strategy, float | None]:
         work = Workload(w["isl_tokens"], w["osl_tokens"], w["concurrency"], w["rate_per_s"], w["prefix_tokens"])
         given = Overrides(
             o["memory_fraction"], o["reserve_bytes"], o["price_usd_per_h"], o["imbalance"], o["tokens_per_step"],
-            o["redundant_experts"],
+            o["redundant_experts"], o.get("dcp_merge"), o.get("dcp_interleave"),
         )  # fmt: skip
         st = Strategy(**{f.name: data["strategy"][f.name] for f in fields(Strategy)})
     except KeyError as error:

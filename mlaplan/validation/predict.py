@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -39,16 +39,20 @@ class Prediction:
 
 def corners(point: Point) -> Iterator[Point]:
     """The point at every combination of what is unknown of it."""
-    names = list(point.unknown)
     for values in itertools.product(*point.unknown.values()):
-        one = replace(point, unknown={})
-        for name, value in zip(names, values, strict=True):
-            changed: dict[str, Any] = {name: value}
-            if name not in ("chip", "model", "engine"):
-                part = WHERE[name]
-                changed = {part: {**getattr(one, part), name: value}}
-            one = replace(one, **changed)
-        yield one
+        yield with_known(point, dict(zip(point.unknown, values, strict=True)))
+
+
+def with_known(point: Point, values: Mapping[str, Any]) -> Point:
+    """The point with these values in place of what is unknown of it."""
+    one = replace(point, unknown={})
+    for name, value in values.items():
+        changed: dict[str, Any] = {name: value}
+        if name not in ("chip", "model", "engine"):
+            part = WHERE[name]
+            changed = {part: {**getattr(one, part), name: value}}
+        one = replace(one, **changed)
+    return one
 
 
 def predict(point: Point) -> Prediction | None:

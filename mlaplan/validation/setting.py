@@ -58,7 +58,7 @@ def strategy(point: Point, s: Subject) -> Strategy:
     f.setdefault("kv_dtype", "bf16")
     kind = attention_kind(s.model)
     f.setdefault("block_size", s.profile.default_block(s.chip.efficiency_class, kind, f["kv_dtype"]) or 64)
-    f.setdefault("prefill_chunk", s.profile.budget(float(s.chip.memory.capacity), s.chip.name).tokens)
+    f.setdefault("prefill_chunk", s.profile.rank_budget(float(s.chip.memory.capacity), s.chip.name, f.get("dp", 1)))
     if f.get("dcp", 1) > 1:
         f["kv_layout"] = "sequence_sharded"
     f["two_batch_overlap"] = int(f.get("two_batch_overlap", False))

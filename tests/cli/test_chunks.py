@@ -138,6 +138,11 @@ def test_the_plot_of_one_chip(run: Run) -> None:
         ((*K3, "--attention", "ml"), "--attention ml: expected one of mla; did you mean 'mla'?"),
         ((*K3, "--plot", "picture.xyz"), "picture.xyz: cannot be drawn"),
         (("chunks", "deepseek-v3", "k33", *K3[3:]), "k3"),
+        ((*K3, "--jitter", "nan"), "--jitter nan: expected a number from 0 to 10"),
+        ((*K3, "--merge-bytes", "3"), "--merge-bytes 3: no dtype has three bytes; expected 2 or 4"),
+        ((*K3, "--policy", "static"), "--policy static: there are no steps to tell; expected --replay or --traffic"),
+        ((*K3, "--seed", "1"), "--seed 1: nothing is drawn; expected --traffic"),
+        ((*K3, "--batch", "1000000000"), "'--batch': 1000000000 is not in the range"),
     ],
 )
 def test_what_is_refused(run: Run, arguments: tuple[str, ...], complaint: str) -> None:

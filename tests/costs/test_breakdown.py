@@ -1,6 +1,7 @@
 """One strategy operator by operator: the same step as in the table, and nothing missing between its parts."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -9,6 +10,7 @@ from scalar.cases import WORKLOADS, examples, question, strategies
 
 from mlaplan import plan
 from mlaplan.costs import params
+from mlaplan.costs.engine import exactly
 from mlaplan.costs.machine import bound_of
 from mlaplan.costs.roofline import BOUNDS
 from mlaplan.explain import explain
@@ -115,6 +117,17 @@ def test_memory_adds_up_and_says_what_it_holds():
     # 8 sequences of 5120 tokens, 70,272 B each
     assert held == 8 * 5120 * 70_272
     assert found.kv_tokens == math.floor((found.usable_bytes - sum(items.values())) / 70_272)
+
+
+def test_unknown_loads_of_experts_widen_the_band_both_ways():
+    """At 32 tokens a step the even end touches more experts and the uneven end fewer; a dense model has none."""
+    st, work = Strategy(tp=8, weight_dtype="fp8", batch=32), Workload(1024, 512, concurrency=32)
+    q = question("deepseek-v3", "h200-sxm", work=work)
+    even = replace(q, setting=replace(q.setting, engine=replace(q.setting.engine, load_spread=exactly(0.81))))
+    wide, narrow = (explain(one, st).served.tpot_s for one in (q, even))
+    assert wide.value == narrow.value
+    assert wide.low < narrow.low
+    assert wide.high > narrow.high
 
 
 def test_an_expert_imbalance_widens_the_band_upwards():

@@ -84,7 +84,7 @@ def test_everything_else_is_named_and_a_reserve_replaces_what_it_stands_for():
     e = q.setting.engine
     assert float(np.ravel(items["graph_bytes"])[0]) == e.graph_bytes
     assert float(np.ravel(items["dispatch_buffer_bytes"])[0]) == e.dispatch_buffer_bytes > 0
-    total = capacity.other_bytes(q.setting, table, q.budget, Memo())
+    total = capacity.total_bytes(items, 1)
     assert float(total[0]) == pytest.approx(sum(float(np.ravel(x)[0]) for x in items.values()))
     own = capacity.other_items(q.setting, table, q.budget._replace(reserve_bytes=7e9), Memo())
     assert own["reserve_bytes"] == 7e9

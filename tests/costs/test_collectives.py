@@ -10,6 +10,7 @@ from scalar.cases import chip as shipped
 
 from mlaplan.costs import collectives as net
 from mlaplan.costs.collectives import Group
+from mlaplan.report.notes import extrapolated
 from mlaplan.specs.lookup import chip_names
 
 from . import round as r
@@ -38,6 +39,16 @@ def test_a_measured_collective_is_interpolated_over_log2_of_the_ranks():
     assert net.fitted_s(fit, "all_reduce", 1e6, 32) == pytest.approx(13e-6 + 1.9375e6 / 200e9, rel=1e-14)
     assert net.fitted_s(fit, "all_reduce", 1e6, 1) == 0.0
     assert net.fitted_s(fit, "all_reduce", 1e6, np.array([1, 2, 4])).tolist() == pytest.approx([0, 15e-6, 17e-6])
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "all_gather"])
+def test_a_long_column_of_ranks_has_the_times_of_each(op):
+    """Constants read from a table of rank counts are those that each row finds alone, to the last bit."""
+    fit = shipped("h100-sxm").scale_up.collectives[op]
+    ranks, size = np.arange(1, 200) % 24 + 1, np.linspace(1e3, 1e9, 199)
+    alone = [float(net.fitted_s(fit, op, one, n)) for one, n in zip(size, ranks, strict=True)]
+    assert net.fitted_s(fit, op, size, ranks).tolist() == alone
+    assert net.fitted_s(fit, op, size, ranks.astype(float)).tolist() == alone
 
 
 def test_without_a_table_alpha_is_the_default_and_bandwidth_the_links():
@@ -161,3 +172,21 @@ def test_residual_of_a_group_that_spans_nodes_is_not_the_fits():
     assert net.collective_residual(c, "all_reduce", False) == 0.1
     assert net.collective_residual(c, "all_reduce", True) == net.DEFAULT_RESIDUAL
     assert net.collective_residual(c, "all_gather", False) == net.DEFAULT_RESIDUAL
+
+
+def test_more_ranks_than_were_measured_have_no_residual_of_a_fit():
+    c = r.chip()
+    most = c.scale_up.collectives["all_reduce"].ranks[-1]
+    assert net.collective_residual(c, "all_reduce", False, most) == 0.1
+    assert net.collective_residual(c, "all_reduce", False, most + 1) == net.DEFAULT_RESIDUAL
+    assert extrapolated(c, most) == []
+
+
+def test_a_plan_on_more_ranks_than_were_measured_says_so():
+    gb200 = shipped("gb200")
+    assert extrapolated(gb200, 4) == []
+    assert extrapolated(gb200, 8) == [
+        "Collectives on gb200 were measured on up to 4 chips; for 8 they are extrapolated."
+    ]
+    assert "for 72 they" in extrapolated(gb200, 144)[0], "beyond the rack another link begins"
+    assert extrapolated(shipped("h200-sxm"), 16) == []

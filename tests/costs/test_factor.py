@@ -44,6 +44,24 @@ def test_distinct_is_the_set_of_combinations(rows):
     assert [tuple(int(found[n][i]) for n in "abc") for i in index] == rows
 
 
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(-3, 3), st.integers(7, 8)), min_size=2, max_size=40))
+def test_a_part_has_the_keys_of_the_whole(rows):
+    names, columns = tuple("abc"), [np.array(column) for column in zip(*rows, strict=True)]
+    table = Table(dict(zip(names, columns, strict=True))).settled(names)
+    table.key(names[:2])
+    for part in (slice(1, None), np.arange(len(rows))[::-2]):
+        found, whole = table.take(part), table.key(names)[0]
+        assert found.key(names)[0].tolist() == whole[part].tolist()
+    other = table.having(b=columns[1][::-1]).settled(names)
+    assert other.key(names)[0].tolist() == Table(dict(other)).key(names)[0].tolist()
+
+
+def test_other_values_of_a_column_keep_its_domain():
+    table = Table({"a": np.array([4, 6])}).settled(("a",), also=np.array([2]))
+    assert table.key(("a",))[0].tolist() == [1, 2]
+    assert table.with_values(a=np.array([2, 6])).key(("a",))[0].tolist() == [0, 2]
+
+
 def test_a_memo_prices_each_combination_once():
     seen = []
 
@@ -104,4 +122,6 @@ def test_a_search_prices_as_a_plain_table_does(work, pins):
         sample = table.take(rows)
         assert_bitwise(search.price(q, sample, memo=memo), plan.price(q, dict(sample)))
         seen += len(rows)
+        sliced, expected = search.joined(list(search.priced(q, table, None, memo))), plan.price(q, dict(sample))
+        assert_bitwise({name: sliced[name][rows] for name in expected}, expected)
     assert seen > 100

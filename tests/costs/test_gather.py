@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlaplan.costs import gather
-from mlaplan.costs.gather import Block, Merge
+from mlaplan.costs.gather import Block
+from mlaplan.costs.merge import Merge, local_tokens
 from mlaplan.specs.lookup import load_chip, load_model
 from tests.costs import round as toy
 
@@ -60,7 +61,7 @@ def test_the_longest_share_of_a_sequence(context: int, ranks: int, interleave: i
     owners = [(t // interleave) % ranks for t in range(context % (ranks * interleave))]
     whole = context // (ranks * interleave) * interleave
     longest = whole + max((owners.count(r) for r in range(ranks)), default=0)
-    assert gather.local_tokens(context, ranks, interleave) == longest
+    assert local_tokens(context, ranks, interleave) == longest
 
 
 def test_a_coarse_interleave_costs_time_on_short_contexts() -> None:

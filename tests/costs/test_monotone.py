@@ -132,10 +132,13 @@ def test_a_faster_part_never_hurts(names, faster, data):
     rows = data.draw(st.lists(plain(q), min_size=1, max_size=6))
     better = replace(q, setting=replace(q.setting, chip=faster(q.setting.chip)))
     old, new = (plan.price(one, to_table(rows)) for one in (q, better))
-    for name in ("decode_s", "prefill_pass_s", "tpot_s"):
-        assert np.all(new[name] <= old[name] / ROUNDING), name
+    assert np.all(new["decode_s"] <= old["decode_s"] / ROUNDING)
+    # the cut into stages is the one that is best for decode: another one may cost prefill what decode gains
+    same = new["cut"] == old["cut"]
+    for name in ("prefill_pass_s", "tpot_s"):
+        assert np.all(new[name][same] <= old[name][same] / ROUNDING), name
     for name in ("tok_s_chip", "requests_per_s"):
-        assert np.all(new[name] >= old[name] * ROUNDING), name
+        assert np.all(new[name][same] >= old[name][same] * ROUNDING), name
 
 
 # ---- capacity ----

@@ -48,6 +48,22 @@ def test_a_cut_holds_every_layer_exactly_once(name):
             assert set(cut.stages) == expected
 
 
+@pytest.mark.parametrize("name", MODELS)
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_the_slowest_stage_is_one_of_the_heaviest(name, data):
+    model = shipped(name)
+    times = st.floats(0.0, 1.0)
+    layers = [data.draw(times) for _ in pipeline.layer_kinds(model)]
+    embedding, tail = data.draw(times), data.draw(times)
+    for cut in pipeline.cuts(model, data.draw(st.integers(1, min(model.layer_count, 24)))):
+        of_all, of_heaviest = (
+            max(step.stage_times(stage, layers, embedding, tail) for stage in stages)
+            for stages in (cut.stages, cut.heaviest)
+        )
+        assert of_heaviest == of_all
+
+
 def test_there_is_no_cut_into_more_stages_than_layers():
     assert pipeline.cuts(r.model(layers=4), 5) == []
     assert [cut.layers for cut in pipeline.cuts(r.model(layers=4), 4)] == [(1, 1, 1, 1)]

@@ -130,9 +130,9 @@ def test_a_trace_from_csv(tmp_path: Path) -> None:
          "queue_depth; did you mean 'comm_us'?"),
         ("batch,q_len,kv_len,comm_us\n", ":1: has a header and no step"),
         ("batch,q_len,kv_len,comm_us\n1,1,1\n", ":2: 3 cells; expected 4"),
-        ("batch,q_len,kv_len,comm_us\n0,1,1,1\n", ":2: batch is 0; expected a whole number of at least 1"),
-        ("batch,q_len,kv_len,comm_us\n1,1.5,1,1\n", ":2: q_len is '1.5'; expected a whole number of at least 1"),
-        ("batch,q_len,kv_len,comm_us\n1,1,1,nan\n", ":2: comm_us is nan; expected microseconds, 0 or more"),
+        ("batch,q_len,kv_len,comm_us\n0,1,1,1\n", ":2: batch is 0; expected a whole number from 1 to 1,000,"),
+        ("batch,q_len,kv_len,comm_us\n1,1.5,1,1\n", ":2: q_len is '1.5'; expected a whole number from 1 to 1,000,"),
+        ("batch,q_len,kv_len,comm_us\n1,1,1,nan\n", ":2: comm_us is nan; expected microseconds from 0 to 1,000,"),
         ("batch,batch,q_len,kv_len,comm_us\n1,1,1,1,1\n", ":1: column 'batch' appears twice"),
     ],
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """The vectorised pricing against plain Python: the same strategies, the same columns, to rounding."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -64,6 +65,29 @@ def test_redundant_experts_and_the_users_own_memory_and_imbalance_enter_alike():
     columns = plan.price(q, to_table([strategy]), 1.7, detail=True)
     for name, value in scalar_price(q, strategy, 1.7).items():
         assert_same(float(columns[name][0]), value, name)
+
+
+@pytest.mark.parametrize(
+    ("model", "engine", "pattern", "interleave"),
+    [
+        ("kimi-k2.5", "vllm", "a2a", 64),
+        ("deepseek-v3.2", "generic", "a2a", 7),
+        ("llama-3-70b", "vllm", "a2a", 16),
+        ("deepseek-v3", "sglang", "a2a", 1),
+    ],
+)
+@settings(max_examples=examples(4), deadline=None)
+@given(data=st.data())
+def test_every_merge_of_decode_context_parallelism_costs_what_plain_python_says(
+    model, engine, pattern, interleave, data
+):
+    q = question(model, "h200-sxm", engine, dcp_merge=pattern, dcp_interleave=interleave)
+    rows = data.draw(st.lists(strategies(q.setting.model, q.setting.chip), min_size=1, max_size=4))
+    rows = [replace(row, dcp=row.tp, kv_layout="sequence_sharded") for row in rows]
+    columns = plan.price(q, to_table(rows), detail=True)
+    for i, strategy in enumerate(rows):
+        for name, value in scalar_price(q, strategy).items():
+            assert_same(float(columns[name][i]), value, f"{name} of {strategy}")
 
 
 def strategies_of_note():

@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 import yaml
 
-from mlaplan.cli.app import app
+from mlaplan.cli.app import command_line
 from mlaplan.lint.rules import lint_rules
 from mlaplan.report.check_text import text
 from tests.cli.conftest import Run
@@ -20,7 +20,7 @@ REPO = Path(__file__).parents[2]
 
 
 def options() -> set[str]:
-    check = typer.main.get_command(app).commands["check"]  # type: ignore[attr-defined]
+    check = typer.main.get_command(command_line(["check"])).commands["check"]  # type: ignore[attr-defined]
     return {flag for parameter in check.params for flag in parameter.opts}
 
 

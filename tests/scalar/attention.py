@@ -90,11 +90,13 @@ def _mla_decode(case: Case, a: Any, s: Decode) -> Ledger:
     out.per_head(h, t, a.qk_nope_head_dim, a.kv_lora_rank)
     if a.sparse:
         _index(out, a, t, t * s.context, s.batch * s.context)
-        _selected_core(out, a, t, h, s.context)
+        _selected_core(out, a, t, min(h * s.dcp, a.heads), min(s.context, a.sparse.top_k) / s.dcp)
+        _over_ranks(out, a, s, h)
     elif s.layout == "latent_sharded":
         _latent_core(out, a, s)
     else:
         _latent_rows_core(out, a, s, h)
+        _over_ranks(out, a, s, h)
     out.per_head(h, t, a.kv_lora_rank, a.v_head_dim)
     _out(out, t, h * a.v_head_dim, s.ranks)
     return out
@@ -125,7 +127,7 @@ def _out(out: Ledger, t: float, width: int, ranks: int) -> None:
 def _latent_rows_core(out: Ledger, a: Any, s: Decode, h: int) -> None:
     """2 B q S h (2 d_c + d_r) FLOP with rows and keys in whole tiles; the cache once, q in, latent out."""
     case, tile, d_c, d_r = out.case, out.case.chip.padding, a.kv_lora_rank, a.qk_rope_head_dim
-    heads, context = min(h * s.dcp, a.heads), per_rank(s.context, s.dcp)
+    heads, context = min(h * s.dcp, a.heads), longest_share(s.context, s.dcp, case.engine.merge.interleave)
     t = s.batch * s.q_len
     rows, keys = tiles(s.q_len * heads, tile.attention_rows), tiles(context, tile.kv_tokens)
     out.cast(s.batch * context * (d_c + d_r))
@@ -138,10 +140,31 @@ def _latent_rows_core(out: Ledger, a: Any, s: Decode, h: int) -> None:
         blocks=blocks,
         units=blocks * keys / tile.kv_tokens,
     )
-    if s.layout == "sequence_sharded":
-        out.collective("all_gather", t * heads * (d_c + d_r) * WIRE, s.dcp)
-        out.collective("all_gather", t * heads * s.dcp * 4.0, s.dcp)
-        out.collective("reduce_scatter", t * heads * d_c * 4.0, s.dcp)
+
+
+def longest_share(context: int, ranks: int, run: int) -> int:
+    """Tokens of the rank with most of them where runs go round: whole rounds and what is left for the first."""
+    rounds = context // (ranks * run)
+    return rounds * run + min(context - rounds * ranks * run, run)
+
+
+def merge(out: Ledger, t: float, heads: int, width: int, ranks: int) -> None:
+    """Partial outputs of all heads put together, by what the engine sends."""
+    m = out.case.engine.merge
+    if m.pattern == "a2a":
+        out.collective("all_to_all", t * heads * (width * m.out_bytes + m.lse_bytes), ranks)
+        return
+    out.collective("all_gather", t * heads * ranks * m.lse_bytes, ranks)
+    out.collective("reduce_scatter", t * heads * width * m.out_bytes, ranks)
+
+
+def _over_ranks(out: Ledger, a: Any, s: Decode, h: int) -> None:
+    """Queries of all heads gathered before the core, outputs merged after it."""
+    if s.layout != "sequence_sharded":
+        return
+    t, heads = s.batch * s.q_len, min(h * s.dcp, a.heads)
+    out.collective("all_gather", t * heads * (a.kv_lora_rank + a.qk_rope_head_dim) * WIRE, s.dcp)
+    merge(out, t, heads, a.kv_lora_rank, s.dcp)
 
 
 def _latent_core(out: Ledger, a: Any, s: Decode) -> None:
@@ -206,9 +229,9 @@ def _index(out: Ledger, a: Any, t: float, pairs: float, keys: float) -> None:
     out.move(pairs * 4.0)
 
 
-def _selected_core(out: Ledger, a: Any, t: int, h: int, context: int) -> None:
-    """Each query reads its own min(S, k) rows."""
-    keys, width = min(context, a.sparse.top_k), 2 * a.kv_lora_rank + a.qk_rope_head_dim
+def _selected_core(out: Ledger, a: Any, t: int, h: int, keys: float) -> None:
+    """Each query reads its own `keys` rows: min(S, k), or a rank's part of them."""
+    width = 2 * a.kv_lora_rank + a.qk_rope_head_dim
     rows = tiles(h, out.case.chip.padding.attention_rows)
     nbytes = t * keys * cache_row(a, out.case.kv_dtype) + t * h * width * WIRE
     out.core("sparse_mla_decode", 2.0 * t * keys * rows * width, nbytes)
@@ -237,7 +260,7 @@ def _gqa_project(out: Ledger, a: Any, t: float, h: int, h_kv: int, ranks: int) -
 def _gqa_decode(case: Case, a: Any, s: Decode) -> Ledger:
     out, t = Ledger(case), s.batch * s.q_len
     h, h_kv, tile = per_rank(a.heads, s.ranks), per_rank(a.kv_heads, s.ranks), case.chip.padding
-    heads, context = min(h * s.dcp, a.heads), per_rank(s.context, s.dcp)
+    heads, context = min(h * s.dcp, a.heads), longest_share(s.context, s.dcp, out.case.engine.merge.interleave)
     _gqa_project(out, a, t, h, h_kv, s.ranks)
     # the queries of one KV head fill the rows of its tile together
     rows = h_kv * tiles(s.q_len * per_rank(heads, h_kv), min(tile.attention_rows, 16))
@@ -249,8 +272,7 @@ def _gqa_decode(case: Case, a: Any, s: Decode) -> Ledger:
     )
     if s.layout == "sequence_sharded":
         out.collective("all_gather", t * heads * a.head_dim * WIRE, s.dcp)
-        out.collective("all_gather", t * heads * s.dcp * 4.0, s.dcp)
-        out.collective("reduce_scatter", t * heads * a.head_dim * 4.0, s.dcp)
+        merge(out, t, heads, a.head_dim, s.dcp)
     _out(out, t, h * a.head_dim, s.ranks)
     return out
 

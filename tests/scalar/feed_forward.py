@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -38,6 +39,13 @@ def reduce(out: Ledger, t: float, tp: int, cp: int) -> None:
         out.collective(op, size, tp)
 
 
+def everyone(case: Case, r: Ranks) -> bool:
+    """Whether attention-DP ranks gather everyone's tokens, for want of a dispatch."""
+    e = case.engine
+    dispatches = e.dispatch and r.ep > 1 and (r.ep == r.tp * r.dp or not e.dispatch_whole)
+    return r.dp > 1 and not dispatches
+
+
 def block(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> Ledger:
     """One block over `t` tokens of each attention-DP rank. In decode tokens are not divided by cp."""
     r = r._replace(cp=1) if decode else r
@@ -47,7 +55,12 @@ def block(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> Ledger:
 def _dense(case: Case, f: Any, t: int, r: Ranks) -> Ledger:
     out = Ledger(case)
     out.norm(t / r.cp, r.tp)
-    gated(out, "dense", t, f.intermediate_size / r.tp)
+    groups = r.dp if case.engine.placement.dense and everyone(case, r) else 1
+    size = t * groups * case.model.hidden_size * WIRE
+    if groups > 1:
+        out.collective("all_gather", size, groups, r.tp)
+        out.collective("reduce_scatter", size, groups, r.tp)
+    gated(out, "dense", t * groups, f.intermediate_size / (r.tp * groups))
     reduce(out, t, r.tp, r.cp)
     return out
 
@@ -66,17 +79,26 @@ def touched(experts: int, k: float, tokens: float, spread: float) -> float:
     Of sixteen equal groups of experts, group i is chosen by one draw with p_i and by one token, which draws until
     it has k different experts, with 1 - (1 - p_i)^c.
     """
+    return found(experts, spread, draws_of_a_token(experts, k, spread) * tokens)
+
+
+def found(experts: int, spread: float, draws: float) -> float:
+    return experts / 16 * sum(1 - (1 - p) ** draws for p in draw_chances(experts, spread))
+
+
+@cache
+def draw_chances(experts: int, spread: float) -> list[float]:
     liking = [math.exp(spread * NormalDist().inv_cdf((i + 0.5) / 16)) for i in range(16)]
-    p = [min(w / sum(liking) * 16 / experts, 1 - 1e-12) for w in liking]
+    return [min(w / sum(liking) * 16 / experts, 1 - 1e-12) for w in liking]
 
-    def found(draws: float) -> float:
-        return experts / 16 * sum(1 - (1 - x) ** draws for x in p)
 
+@cache
+def draws_of_a_token(experts: int, k: float, spread: float) -> float:
     low, high = 0.0, 1e9
     for _ in range(300):
         middle = (low + high) / 2
-        low, high = (middle, high) if found(middle) < k else (low, middle)
-    return found(high * tokens)
+        low, high = (middle, high) if found(experts, spread, middle) < k else (low, middle)
+    return high
 
 
 def _moe(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> Ledger:
@@ -85,15 +107,19 @@ def _moe(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> Ledger:
     out.norm(own, r.tp)
     out.gemm("router", own, d, choices)
     out.move(own * choices * 4.0)
-    routed = _routed(case, f, t, r, decode)
+    routed, dispatched = _routed(case, f, t, r, decode)
     out.add(routed)
     if f.shared_experts and not joining(case, f, r, decode):
         own = Ledger(case)
-        gated(own, "shared", t, f.shared_intermediate_size / r.tp)
+        seen, inner = t, f.shared_intermediate_size / r.tp
+        if case.engine.placement.shared:
+            # whole for a chip's own tokens, or over all chips that have gathered everyone's
+            seen = t / r.tp if dispatched else t * r.dp
+            inner = f.shared_intermediate_size / (1 if dispatched else r.tp * r.dp)
+        gated(own, "shared", seen, inner)
         if on_second_stream(case, f, r, decode):
-            inner = f.shared_intermediate_size / r.tp
             # weights of three products; rows in, gate and up out and in, their product out and in, rows out
-            moved = 3 * d * inner * part_width(case, "shared") + (2 * t * d + 6 * t * inner) * WIRE
+            moved = 3 * d * inner * part_width(case, "shared") + (2 * seen * d + 6 * seen * inner) * WIRE
             own.chip_s = max(own.chip_s - routed.chip_s, moved / float(case.chip.memory.bandwidth))
         out.add(own)
     return out
@@ -115,14 +141,14 @@ def on_second_stream(case: Case, f: Any, r: Ranks, decode: bool) -> bool:
     return _kept(case, f, r, decode, "overlapped")
 
 
-def _routed(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> Ledger:
-    """The experts, and the way that tokens take to them and back: the faster one that the engine has."""
+def _routed(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> tuple[Ledger, bool]:
+    """The experts, and the way that tokens take to them and back: the faster one, and whether it is a dispatch."""
     e, gathered = case.engine, Ledger(case)
     gathered.link_s = _gathered(case, t, r)
     _experts(gathered, f, t, r, "grouped_gemm", decode)
     whole = r.ep == r.tp * r.dp or not e.dispatch_whole
     if not (e.dispatch and whole and r.ep > 1 and (r.dp > 1 or r.cp > 1)):
-        return gathered
+        return gathered, False
     dispatched = Ledger(case)
     dispatched.link_s = _dispatched(case, f, t, r, decode)
     # behind a dispatch engines run another kernel, where its fit is known
@@ -134,9 +160,9 @@ def _routed(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> Ledger:
     dispatched.move(rows * f.intermediate_size / r.moe_tp * (4 + narrow if decode else 4 + 2 + 2 + narrow))
     if not decode:  # to the experts' order, and read there to be summed
         dispatched.move(rows * case.model.hidden_size * (narrow + narrow + 2))
-    if not e.gather:
-        return dispatched
-    return min(gathered, dispatched, key=lambda x: x.chip_s + x.link_s)
+    if e.gather and gathered.chip_s + gathered.link_s <= dispatched.chip_s + dispatched.link_s:
+        return gathered, False
+    return dispatched, True
 
 
 def _experts(out: Ledger, f: Any, t: int, r: Ranks, op: str, decode: bool) -> None:
@@ -191,12 +217,15 @@ def embedding(case: Case, t: int, tp: int) -> Ledger:
     return out
 
 
-def head(case: Case, rows: float, tp: int) -> Ledger:
+def head(case: Case, rows: float, r: Ranks) -> Ledger:
     """Final norm, logits by slices of the vocabulary, their gather, sampling in fp32."""
     out, d, vocab = Ledger(case), case.model.hidden_size, case.model.vocab_size
+    groups = r.dp if case.engine.placement.head and everyone(case, r) else 1
     out.move(3 * rows * d * WIRE)
-    out.gemm("lm_head", rows, d, vocab / tp)
-    out.collective("all_gather", rows * vocab * WIRE, tp)
+    if groups > 1:
+        out.collective("all_gather", rows * groups * d * WIRE, groups, r.tp)
+    out.gemm("lm_head", rows * groups, d, vocab / (r.tp * groups))
+    out.collective("all_gather", rows * groups * vocab * WIRE, r.tp * groups)
     out.move(rows * vocab * PLAIN_BYTES["fp32"])
     return out
 
@@ -209,5 +238,5 @@ def draft(case: Case, s: attention.Decode, r: Ranks) -> Ledger:
     out.gemm("mtp", s.batch, 2 * model.hidden_size, model.hidden_size)
     out.add(attention.decode(case, model.attention[model.mtp.attention], one))
     out.add(block(case, model.ffn[model.mtp.ffn], s.batch, r, True))
-    out.add(head(case, s.batch, r.tp))
+    out.add(head(case, s.batch, r))
     return out

@@ -55,12 +55,16 @@ def ffn_weights(case: Case, f: Any, s: Shards) -> float:
     d = case.model.hidden_size
     norm = 2.0 * d
     if f.kind == "dense":
-        return part_width(case, "dense") * 3 * d * f.intermediate_size / s.tp + norm
+        over = s.tp * s.dp if case.engine.placement.dense and everyone(case, s) else s.tp
+        return part_width(case, "dense") * 3 * d * f.intermediate_size / over + norm
     experts = per_rank(f.experts + case.redundant_experts, s.ep)
     total = norm + part_width(case, "router") * d * (f.experts + f.zero_experts)
     total += part_width(case, "routed") * experts * 3 * d * f.intermediate_size / s.moe_tp
     if f.shared_experts:
-        total += part_width(case, "shared") * 3 * d * f.shared_intermediate_size / s.tp
+        over = s.tp
+        if case.engine.placement.shared:
+            over = 1 if dispatches(case, s) else s.tp * s.dp
+        total += part_width(case, "shared") * 3 * d * f.shared_intermediate_size / over
     return total
 
 
@@ -81,8 +85,10 @@ def draft_weights(case: Case, s: Shards) -> float:
 
 
 def vocabulary_weights(case: Case, part: str, s: Shards) -> float:
-    model = case.model
-    return model.vocab_size * model.hidden_size / s.tp * weight_width(model, model.weight_dtype(part))
+    model, over = case.model, s.tp
+    if part == "lm_head" and case.engine.placement.head and everyone(case, s):
+        over = s.tp * s.dp
+    return model.vocab_size * model.hidden_size / over * weight_width(model, model.weight_dtype(part))
 
 
 # ---- cache ----
@@ -115,6 +121,11 @@ def dispatches(case: Case, s: Shards) -> bool:
     return e.dispatch and s.ep > 1 and s.dp > 1 and (whole or not e.dispatch_whole)
 
 
+def everyone(case: Case, s: Shards) -> bool:
+    """Whether each attention-DP rank gathers the tokens of all."""
+    return s.dp > 1 and not dispatches(case, s)
+
+
 def activations(case: Case, s: Shards, chunk: int) -> float:
     """Live 16-bit tensors of a pass of `chunk` tokens per DP rank: residual copies and the largest block's own."""
     model, e = case.model, case.engine
@@ -129,16 +140,17 @@ def activations(case: Case, s: Shards, chunk: int) -> float:
         if f.kind == "dense":
             largest = max(largest, 3.0 * chunk * f.intermediate_size / s.tp)
             continue
-        everyone = chunk * s.dp
-        copies = everyone * weighted_choices(f) / s.ep
-        gathered = everyone * d if s.dp > 1 and not dispatches(case, s) else 0.0
+        tokens = chunk * s.dp
+        copies = tokens * weighted_choices(f) / s.ep
+        gathered = tokens * d if everyone(case, s) else 0.0
         largest = max(largest, copies * (e.routed_copies * d + 3.0 * f.intermediate_size / s.moe_tp) + gathered)
     return 2.0 * (e.hidden_copies * chunk * d + largest)
 
 
-def logits(case: Case, rows: int) -> float:
-    """Logits of `rows` positions, gathered over the vocabulary, in 16 bit and in fp32."""
-    return rows * case.model.vocab_size * (2.0 + 4.0)
+def logits(case: Case, s: Shards, rows: int) -> float:
+    """Logits of `rows` positions in fp32, and in 16 bit those of all ranks whose head is one."""
+    together = s.dp if case.engine.placement.head and everyone(case, s) else 1
+    return rows * case.model.vocab_size * (2.0 * together + 4.0)
 
 
 def workspace(case: Case, s: Shards, rows: float) -> float:
@@ -152,17 +164,25 @@ def workspace(case: Case, s: Shards, rows: float) -> float:
     return largest
 
 
-def everything_else(case: Case, st: Any, max_context: int, reserve: float | None) -> float:
-    """Activations, workspace and dispatch buffers; graphs, communication buffers and context, or the user's reserve."""
+def everything_else(case: Case, st: Any, budget: Any) -> float:
+    """Activations, workspace and dispatch buffers; graphs, communication buffers and context, or the user's reserve.
+
+    Some engines have the former, and graphs, outside their share of the memory, as far as there is room.
+    """
     e, s = case.engine, Shards(st.tp, st.dp, st.ep, st.dcp, st.cp)
-    total = activations(case, s, st.prefill_chunk) + logits(case, st.batch * (1 + st.mtp))
+    max_context, reserve = budget.max_context, budget.reserve_bytes
+    total = activations(case, s, st.prefill_chunk) + logits(case, s, st.batch * (1 + st.mtp))
     if e.workspace is not None:
         w = e.workspace
         wanted = max(w.per_length * max_context, w.per_sequence_block * st.batch * st.block_size)
         total += workspace(case, s, min(wanted, w.cap))
     if dispatches(case, s):
         total += e.dispatch_buffer_bytes
+    if reserve is None:
+        total += e.graph_bytes
+    if e.reserve_holds_activations:
+        total = max(total - (1 - budget.memory_fraction) * float(case.chip.memory.capacity), 0.0)
     if reserve is not None:
         return total + reserve
-    total += e.graph_bytes + e.context_bytes
+    total += e.context_bytes
     return total + (e.comm_buffer_bytes if st.tp * st.dp * st.pp > 1 else 0.0)

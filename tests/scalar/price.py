@@ -118,7 +118,7 @@ def decode_round(case: Case, st: Any, options: list[list[Stage]], context: int, 
     ranks, t = feed_forward.Ranks(st.tp, st.dp, st.ep, st.cp), seqs * (1 + st.mtp)
     attn = {n: attention.decode(case, a, shape) for n, a in model.attention.items()}
     ffn = {n: feed_forward.block(case, f, t, ranks, True) for n, f in model.ffn.items()}
-    tail = times(feed_forward.head(case, t, st.tp), halves)
+    tail = times(feed_forward.head(case, t, ranks), halves)
     if st.mtp:
         tail = add(tail, times(feed_forward.draft(case, shape, ranks), st.mtp * halves))
     blocks = Blocks(
@@ -128,7 +128,7 @@ def decode_round(case: Case, st: Any, options: list[list[Stage]], context: int, 
     )
     send = send_time(case, st, t * halves)
     need = sequence_tokens(st, budget.max_context) * st.batch
-    other = memory.everything_else(case, st, budget.max_context, budget.reserve_bytes)
+    other = memory.everything_else(case, st, budget)
     found = []
     for option in options:
         r = over_stages(blocks, option, float(case.engine.step_overhead_s), 0.0)
@@ -162,7 +162,7 @@ def prefill_round(case: Case, st: Any, option: list[Stage], step_tokens: int, wo
     blocks = Blocks(
         _layers(option, attn, ffn, halves, float(e.overlap_fraction), e.dispatch_cores / float(case.chip.cores)),
         times(feed_forward.embedding(case, t, st.tp), halves),
-        times(feed_forward.head(case, finished, st.tp), halves),
+        times(feed_forward.head(case, finished, ranks), halves),
     )
     r = over_stages(blocks, option, float(e.step_overhead_s), float(e.prefill_layer_host_s))
     send = send_time(case, st, step_tokens)

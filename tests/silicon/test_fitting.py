@@ -141,3 +141,16 @@ def filled_in(chip) -> str:
             seconds = float(form.seconds(own, Rows(op, "bf16", columns, np.ones(1), ""), chip)[0])
         lines.append(f"{line}{seconds * 1e6:.4f}")
     return "\n".join(lines)
+
+
+def test_timings_that_no_formula_follows_are_named_and_not_written(tmp_path):
+    rng = np.random.default_rng(3)
+    lines = [line for line in filled_in(CHIP).splitlines() if line and not line.startswith("#")]
+    head, rest = lines[0], [line.rsplit(",", 1) for line in lines[1:]]
+    wild = [f"{shape},{t if shape.startswith('all') else 100 ** rng.random() * 10:.4}" for shape, t in rest]
+    csv = tmp_path / "kernels.csv"
+    csv.write_text("\n".join([head, *wild]), "utf-8")
+    found = timings.calibrate(CHIP, timings.read(str(csv)), "generic")
+    assert found.kernels == [] and [f.op for f in found.scale_up] == ["all_reduce"]
+    assert [why.split(":")[0] for why in found.skipped] == ["mla_decode bf16", "gemm bf16"]
+    assert all("more than 30%" in why for why in found.skipped)

@@ -15,7 +15,7 @@ pytest.importorskip("aiconfigurator_core", reason="needs the silicon extra")
 
 from mlaplan.calibration import score, tables
 from mlaplan.specs.lookup import load_chip
-from mlaplan.validation import peers, silicon
+from mlaplan.validation import kernel_bars, peers, silicon
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from peer import aic, groups
@@ -50,7 +50,7 @@ def test_its_served_figures_are_reproduced(mode, tool, kv, suffix):
 
 def own_rows():
     spec = load_chip(CHIP, engine=ENGINE)
-    for p in score.predictions(spec, ENGINE):
+    for p in score.predictions(spec, ENGINE, kernel_bars.cache_modes(CHIP, ENGINE)):
         table = aic.table_of(p.kind, ENGINE)
         if table is not None and table.folder != "nccl":  # of another version than its default
             few = np.zeros(len(p.rows), dtype=bool)

@@ -29,10 +29,23 @@ def overlay(chip: Path, engine: str, body: str = "", name: str = "h100-sxm") -> 
     return path
 
 
-def test_the_shipped_ones_cover_both_chips_and_three_engines() -> None:
+CHIPS = ("a100-sxm-80g", "b200-sxm", "gb200", "h100-sxm", "h200-sxm")
+
+
+def test_the_shipped_ones_cover_five_chips_and_three_engines() -> None:
     assert [p.name for p in SHIPPED] == [
-        f"{chip}.{engine}.cal.yaml" for chip in ("h100-sxm", "h200-sxm") for engine in ("sglang", "trtllm", "vllm")
+        f"{chip}.{engine}.cal.yaml" for chip in CHIPS for engine in ("sglang", "trtllm", "vllm")
     ]
+
+
+@pytest.mark.parametrize("engine", ["sglang", "trtllm", "vllm"])
+@pytest.mark.parametrize("chip", ["b200-sxm", "gb200"])
+def test_blackwell_has_fp4_kernels_and_reads_an_fp8_cache_as_it_is(chip: str, engine: str) -> None:
+    found = load_calibration(str(HARDWARE / f"{chip}.{engine}.cal.yaml")).efficiency
+    assert {op for op, fits in found.items() if "fp4" in fits} == {"gemm", "grouped_gemm"}
+    assert "kv_cast" not in found
+    # vLLM has no table of its core alone
+    assert ("fp8" in found.get("mla_decode", {})) == (engine != "vllm")
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.name)

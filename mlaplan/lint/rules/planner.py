@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from mlaplan.lint import names
 from mlaplan.lint.finding import Found
 from mlaplan.lint.rule import LintRule
 
@@ -39,7 +40,7 @@ def _applies(name: str, part: str | tuple[str, ...], *, only: Callable[[View], b
         from mlaplan.rules import legality
 
         rule = getattr(legality, name)
-        question = _question(view)
+        question = _question(view, with_engine=name == "BLOCK")
         if not rule.violated(question, row):
             return
         parts = (part,) if isinstance(part, str) else part
@@ -77,12 +78,24 @@ def advice(view: View, name: str) -> str | None:
 def _breaks_block(view: View, row: dict[str, Any]) -> bool:
     from mlaplan.rules.legality import BLOCK
 
-    return bool(BLOCK.violated(_question(view), {**row, "ep": 1 if row["ep"] == 1 else row["tp"] * row["dp"]}))
+    return bool(
+        BLOCK.violated(_question(view, with_engine=True), {**row, "ep": 1 if row["ep"] == 1 else row["tp"] * row["dp"]})
+    )
 
 
-def _question(view: View) -> Any:
+ANY_CHIP = "h200-sxm"  # for habits of an engine that are the same on every chip
+
+
+def _question(view: View, *, with_engine: bool = False) -> Any:
     """As much of the planner's question as rules of structure read."""
-    return SimpleNamespace(setting=SimpleNamespace(model=view.model, chip=view.chip, redundant_experts=redundant(view)))
+    engine = None
+    if with_engine:
+        from mlaplan.costs.engine import from_profile
+
+        chip = view.chip or names.chip(ANY_CHIP, view.deployment.base)
+        engine = from_profile(view.profile, chip, view.attention or "mla")
+    setting = SimpleNamespace(model=view.model, chip=view.chip, engine=engine, redundant_experts=redundant(view))
+    return SimpleNamespace(setting=setting)
 
 
 def redundant(view: View) -> int:
