@@ -39,7 +39,7 @@ TREES = st.recursive(
     SCALARS, lambda inner: st.one_of(st.lists(inner, max_size=5), st.dictionaries(st.sampled_from(KEYS), inner, max_size=5)),
     max_leaves=25,
 )  # fmt: skip
-QUICK = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def checked(text: str | bytes, name: str) -> list[Finding]:
