@@ -100,7 +100,7 @@ def priced(view: View) -> Priced | None:
         return None
     stated = p["max_model_len"]
     longest = stated if stated and stated > 0 else model.max_position
-    setting = _setting(chip, model, profile)
+    setting = setting_of(chip, model, profile)
     fraction = p["memory_fraction"]
     if fraction is not None and not (isinstance(fraction, float | int) and 0 < fraction <= 1):
         return None
@@ -125,7 +125,7 @@ def _own_weights(view: View) -> bool:
 _SETTINGS: dict[tuple[int, int, int], Setting] = {}
 
 
-def _setting(chip: Any, model: Any, profile: Any) -> Setting:
+def setting_of(chip: Any, model: Any, profile: Any) -> Setting:
     """The setting, made once for each chip, model and profile: these are kept as long as the process lives."""
     key = (id(chip), id(model), id(profile))
     if key not in _SETTINGS:

@@ -90,10 +90,10 @@ def _question(view: View, *, with_engine: bool = False) -> Any:
     """As much of the planner's question as rules of structure read."""
     engine = None
     if with_engine:
-        from mlaplan.costs.engine import from_profile
+        from mlaplan.lint.pricing import setting_of
 
         chip = view.chip or names.chip(ANY_CHIP, view.deployment.base)
-        engine = from_profile(view.profile, chip, view.attention or "mla")
+        engine = setting_of(chip, view.model, view.profile).engine
     setting = SimpleNamespace(model=view.model, chip=view.chip, engine=engine, redundant_experts=redundant(view))
     return SimpleNamespace(setting=setting)
 
