@@ -59,7 +59,7 @@ class Priced:
 
     def memory(self, **changes: Any) -> Memory:
         """Memory of this strategy, or of one with other values."""
-        return _memory(self, replace(self.strategy, **changes))
+        return _memory(self, replace(self.strategy, **changes) if changes else self.strategy)
 
     def decode_s(self, batch: int, context: int, **changes: Any) -> tuple[float, float]:
         """(seconds of a decode step, share of it that is communication) at a batch per rank."""
@@ -145,7 +145,9 @@ def _memory(p: Priced, strategy: Strategy) -> Memory:
     if key not in _MEMORIES:
         _MEMORIES[key] = _compute_memory(p, strategy)
     block = strategy.block_size * strategy.dcp
-    return replace(_MEMORIES[key], sequence_tokens=-(-p.max_len // block) * block)
+    tokens = -(-p.max_len // block) * block
+    found = _MEMORIES[key]
+    return found if found.sequence_tokens == tokens else replace(found, sequence_tokens=tokens)
 
 
 def _compute_memory(p: Priced, strategy: Strategy) -> Memory:
