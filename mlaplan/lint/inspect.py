@@ -13,7 +13,7 @@ from mlaplan.lint.finding import Finding, Found, finding
 from mlaplan.lint.rule import LintRule
 from mlaplan.lint.rules import lint_rules
 from mlaplan.lint.rules.reading import NOT_CHECKED
-from mlaplan.lint.view import TITLES, View
+from mlaplan.lint.view import TITLES, View, is_open
 
 if TYPE_CHECKING:
     from mlaplan.lint.deployment import Deployment
@@ -123,6 +123,12 @@ def _not_checked(view: View) -> Iterator[Finding]:
             what = f"{flag} is not checked: " if flag else "not checked: "
             yield finding(NOT_CHECKED.code, NOT_CHECKED.slug, NOT_CHECKED.severity,
                           Found(word, f"{what}the value of {_short(word.unknown)} is not known here"))  # fmt: skip
+    for given in view.line.given:
+        words = view.launch.words[given.token : given.token + 2]
+        if is_open(given.value) and given.name not in UNREAD and not any(word.place in told for word in words):
+            told.add(words[0].place)
+            why = f"{given.name} is not checked: the value of {_short(given.value)} is not known here"
+            yield finding(NOT_CHECKED.code, NOT_CHECKED.slug, NOT_CHECKED.severity, Found(words[0], why))
     config = view.get("--config")
     if isinstance(config, str) and view.launch.open == config:
         yield finding(NOT_CHECKED.code, NOT_CHECKED.slug, NOT_CHECKED.severity, Found(

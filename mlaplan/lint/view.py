@@ -65,6 +65,11 @@ JSON_OBJECTS = {
 }
 
 
+def is_open(value: Any) -> bool:
+    """Whether a value is a variable or a template that nothing here fills in, as in arguments without a shell."""
+    return isinstance(value, str) and ("$" in value or "{{" in value)
+
+
 class View:
     """One deployment at one known version."""
 
@@ -98,7 +103,7 @@ class View:
 
     def _unknown(self, token: int, value: Any) -> bool:
         words = self.launch.words
-        if words[token].unknown:
+        if words[token].unknown or is_open(value):
             return True
         follows = words[token + 1] if token + 1 < len(words) else None
         return bool(follows and follows.unknown and value is not True and "=" not in words[token].text)

@@ -148,3 +148,13 @@ def test_an_engine_config(lint: Lint) -> None:
 def test_yaml_that_cannot_be_read(lint: Lint) -> None:
     found = lint("apiVersion: v1\nkind: Pod\nspec: [1, 2\n", "pod.yaml")
     assert [(one.code, one.line, one.col) for one in found] == [("MLA001", 3, 7)]
+
+
+def test_a_variable_that_no_shell_fills_in_hides_its_own_flag_alone(lint: Lint) -> None:
+    """A list of arguments has no shell: the engine would read the dollar sign, or a template fills it in before."""
+    text = POD + (
+        "      args: [--model=deepseek-ai/DeepSeek-V3, --tensor-parallel-size=6, --max-num-batched-tokens=$TOKENS]\n"
+    )
+    found = lint(text, "pod.yaml")
+    assert heads(found, "MLA101") == [place(text, "--tensor-parallel-size")]
+    assert heads(found, "MLA002") == [place(text, "--max-num-batched-tokens")]
