@@ -130,6 +130,6 @@ def served(
         "capacity_per_s": rate * ranks,
         "tok_s_chip": total * work.osl / (chips * table["replicas"]),
         "tok_s_user": 1.0 / tpot,
-        "prefill_share": rate * t_p,
+        "prefill_share": np.minimum(rate * t_p, 1.0),
         "sequences": b,
     }

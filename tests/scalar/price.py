@@ -274,6 +274,6 @@ def served(e: Any, st: Any, work: Any, tokens: float, x: dict[str, float], step_
         "capacity_per_s": rate * ranks,
         "tok_s_chip": total * work.osl / chips,
         "tok_s_user": 1.0 / tpot,
-        "prefill_share": rate * t_p,
+        "prefill_share": min(rate * t_p, 1.0),
         "sequences": b,
     }
