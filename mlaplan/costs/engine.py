@@ -9,7 +9,7 @@ import numpy as np
 
 from mlaplan.costs.merge import Merge
 from mlaplan.costs.roofline import Numeric
-from mlaplan.costs.routing import LOAD_SPREAD
+from mlaplan.costs.routing import load_spread
 from mlaplan.costs.shared_experts import APART, Beside
 
 if TYPE_CHECKING:
@@ -31,9 +31,6 @@ class Interval(NamedTuple):
         return self.value
 
 
-USUAL_LOADS = Interval(*LOAD_SPREAD)
-
-
 def exactly(value: float) -> Interval:
     return Interval(value, value, value)
 
@@ -44,6 +41,9 @@ class Placement(NamedTuple):
     dense: bool = False
     shared: bool = False
     head: bool = False
+
+
+EVEN = exactly(0.0)
 
 
 class CoreMode(NamedTuple):
@@ -103,7 +103,7 @@ class EngineCosts:
     mixed_prefill: bool
     dispatch_cores: float = 0.0
     norms_in_all_reduce: bool = False
-    load_spread: Interval = USUAL_LOADS
+    load_spread: Interval = EVEN
     beside: Beside = APART
     custom_all_reduce: tuple[tuple[int, float], ...] = ()
     core_modes: dict[str, CoreMode] = field(default_factory=dict)
@@ -182,6 +182,7 @@ def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
             default=0.0,
         ),
         norms_in_all_reduce=any(row.fuses_norm for row in profile.all_reduce if chip.efficiency_class in row.chips),
+        load_spread=Interval(*load_spread()),
         beside=_beside(parallel.shared_beside),
         custom_all_reduce=tuple((n, profile.all_reduce_max(chip.efficiency_class, n)) for n in ranks),
         core_modes=modes,

@@ -7,23 +7,22 @@ distribution; one of a token's k choices falls on it with p_e, and it is among t
     touched(T) = sum over E experts of 1 - (1 - pi_e)^T
 
 s = 0 is the even draw, E (1 - (1 - k/E)^T). Tokens are taken as independent and the router's limit on groups is left
-out; both let a step touch fewer experts than this. The spread s follows from published loads, their standard
-deviation over their mean being sqrt(exp(s^2) - 1):
-    1.28  DeepSeek-R1, machine translation, per layer and step (NVIDIA/TensorRT-LLM tech_blog/blog04)   s = 0.98
-    0.70  one rank's experts of one layer over a long run (sgl-project/sglang pull 5524)                s = 0.63
+out; both let a step touch fewer experts than this. The spread s follows from published loads, whose standard
+deviation over their mean is sqrt(exp(s^2) - 1); routing.yaml holds it with its sources.
 """
 
 from __future__ import annotations
 
 import math
 from functools import lru_cache
+from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
 
 from mlaplan.costs.roofline import Numeric
 
-LOAD_SPREAD = (0.81, 0.63, 0.98)  # middle, even end, uneven end
+FILE = Path(__file__).with_name("routing.yaml")
 BINS = 16  # quantiles that stand for all experts
 SURE = 1.0 - 1e-12  # a handful of experts: the liked ones are in every draw
 
@@ -55,6 +54,15 @@ def log_missed(experts: float, per_token: float, spread: float) -> np.ndarray:
             break
         low, high = (middle, high) if found(middle) < per_token else (low, middle)
     return high * missed_draw
+
+
+@lru_cache(maxsize=1)
+def load_spread() -> tuple[float, float, float]:
+    """The spread of routing.yaml: its value, its even end and its uneven end."""
+    from mlaplan.specs.source import read
+
+    known = read(FILE).data["load_spread"]
+    return float(known["value"]), float(known["low"]), float(known["high"])
 
 
 def spread_of(deviation: float) -> float:

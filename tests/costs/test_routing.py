@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlaplan.costs.routing import BINS, LOAD_SPREAD, spread_of, touched
+from mlaplan.costs.routing import BINS, load_spread, spread_of, touched
 
 
 def test_the_even_draw_by_hand():
@@ -55,7 +55,7 @@ def test_more_tokens_touch_more_and_uneven_loads_fewer(experts, tokens, spread, 
 
 
 def test_the_spread_follows_from_published_loads():
-    middle, even, uneven = LOAD_SPREAD
+    middle, even, uneven = load_spread()
     assert even == pytest.approx(spread_of(0.70), abs=0.005)
     assert uneven == pytest.approx(spread_of(1.28), abs=0.005)
     assert middle == pytest.approx((even + uneven) / 2, abs=0.01)
