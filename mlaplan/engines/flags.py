@@ -107,7 +107,8 @@ class FlagTable:
 
 
 @lru_cache(maxsize=8)
-def _data(engine: str) -> dict[str, Any]:
+def flag_data(engine: str) -> dict[str, Any]:
+    """The file of an engine's flags."""
     from mlaplan.specs.source import read
 
     found: dict[str, Any] = read(FOLDER / f"{engine}.yaml").data
@@ -116,13 +117,13 @@ def _data(engine: str) -> dict[str, Any]:
 
 def flag_versions(engine: str) -> tuple[str, ...]:
     """Versions whose flags are known, oldest first."""
-    return tuple(_data(engine)["versions"])
+    return tuple(flag_data(engine)["versions"])
 
 
 @lru_cache(maxsize=16)
 def load_flags(engine: str, version: str) -> FlagTable:
     """The table of an engine at a version."""
-    data = _data(engine)
+    data = flag_data(engine)
     if "of" in data:
         return _plugin_flags(data, version)
     order = {known: i for i, known in enumerate(data["versions"])}
@@ -168,7 +169,7 @@ def _plugin_flags(data: dict[str, Any], version: str) -> FlagTable:
     for like, names in row.get("also", {}).items():
         other = load_flags(data["of"], like)
         for name in names:
-            spellings |= {word: other.spellings[name] for word in _spellings(other.spellings[name])}
+            spellings |= dict.fromkeys(_spellings(other.spellings[name]), other.spellings[name])
     return replace(base, engine=data["engine"], version=version, spellings=spellings)
 
 

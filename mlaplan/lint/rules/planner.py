@@ -143,7 +143,7 @@ LIMITED = {"ep": "error", "dp": "error", "dcp": "warning", "cp": "warning", "tp"
 
 def _limits(view: View) -> Iterator[Found]:
     row = cells(view)
-    if row is None or view.chip is None or view.model is None or view.engine == "vllm_ascend":
+    if row is None or view.chip is None or view.model is None:
         return
     from mlaplan.engines.limits import limits
 
