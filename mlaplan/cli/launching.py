@@ -70,7 +70,7 @@ def request(q: Question, s: Strategy, pp_layers: tuple[int, ...]) -> EmitRequest
         pp_layers=pp_layers if s.pp > 1 else (),
         dcp_merge=q.setting.engine.merge.pattern if s.dcp > 1 else None,
         dcp_interleave=q.setting.engine.merge.interleave if s.dcp > 1 else 1,
-        chips_per_node=chip.scale_up.chips_per_node,
+        chips_per_node=chip.scale_up.host_chips,
         devices=s.devices,
     )
 

@@ -36,6 +36,7 @@ def data(chip: Chip) -> dict[str, Any]:
         op: {dtype: _plain(fit) for dtype, fit in fits.items()} for op, fits in kernels(chip).items()
     }
     if found["scale_out"] is not None:
+        del found["scale_out"]["chips_per_host"]
         del found["scale_out"]["chips_per_node"]  # a property of scale_up alone
     return found
 
