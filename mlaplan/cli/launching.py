@@ -19,14 +19,17 @@ if TYPE_CHECKING:
 SPARE_TOKENS = 128  # a chat template and a client's rounding on top of the mean lengths
 
 
-def check(engine: str) -> None:
-    """Refuses engines and versions without commands before anything is searched."""
+def check(emit: str) -> None:
+    """Refuses what there are no commands or manifests for before anything is searched."""
+    from mlaplan.cli.manifesting import KINDS
     from mlaplan.engines import MODULES
     from mlaplan.engines.load import split_name
 
-    name, _ = split_name(engine)
-    if name not in MODULES:
-        raise UnknownName("engine to launch", name, MODULES)
+    name = emit.partition("@")[0].replace("-", "_")
+    if name not in MODULES and emit not in KINDS:
+        raise UnknownName("engine or kind of manifest to emit", name, [*MODULES, *KINDS])
+    if emit not in KINDS:
+        split_name(emit)  # the version
 
 
 def commands(a: Answer, engine: str) -> Launch:
@@ -104,7 +107,9 @@ def next_steps(subject: Subject, a: Answer, given: Overrides, emit: str | None) 
         words += ["--set", setting]
     lines = [f"next: {shlex.join(words)}"]
     if emit is None:
-        lines.append("or add --emit vllm or --emit sglang for launch commands, --save-plan FILE to keep the plan")
+        known = subject.profile.name.replace("_", "-")
+        engines = f"--emit {known}" if subject.profile.name != "generic" else "--emit vllm or --emit sglang"
+        lines.append(f"or add {engines} for launch commands, --save-plan FILE to keep the plan")
     return lines
 
 

@@ -338,8 +338,8 @@ def test_vllm_ascend_on_one_node():
         "    --max-model-len 5376 \\\n"
         "    --max-num-seqs 64 \\\n"
         "    --max-num-batched-tokens 8192 \\\n"
-        "    --speculative-config '{\"method\": \"mtp\", \"num_speculative_tokens\": 1}' \\\n"
-        "    --compilation-config '{\"cudagraph_mode\": \"FULL_DECODE_ONLY\"}'"
+        '    --speculative-config \'{"method": "mtp", "num_speculative_tokens": 1}\' \\\n'
+        '    --compilation-config \'{"cudagraph_mode": "FULL_DECODE_ONLY"}\''
     )
 
 
