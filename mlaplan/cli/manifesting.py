@@ -88,7 +88,7 @@ def _manifests(a: Answer, engine: str, kind: str, pd: tuple[int, int] | None) ->
 
     best = a.found.plans[0]
     plan, model = request(a.q, best.strategy, best.pp_layers), a.q.setting.model
-    roles = (Role("server", plan, plan.replicas),)
+    roles: tuple[Role, ...] = (Role("server", plan, plan.replicas),)
     if pd is not None:
         roles = (Role("prefill", plan, pd[0]), Role("decode", plan, pd[1]))
     known = model.name if re.fullmatch(r"[\w.-]+", model.name) else ""

@@ -20,7 +20,7 @@ class Key:
 def config_keys(version: str, engine: str = "vllm_ascend") -> dict[str, Key]:
     """Every key by name."""
     order = {known: i for i, known in enumerate(flag_versions(engine))}
-    found = {}
+    found: dict[str, Key] = {}
     for row in flag_data(engine)["additional_config"]:
         first, last = row.get("since", next(iter(order))), row.get("until", next(reversed(order)))
         if order[first] <= order[version] <= order[last]:

@@ -82,12 +82,17 @@ def manifest(d: Deployment, kind: str, api: str, body: dict[str, Any], notes: li
     import yaml
 
     label = load_profile(d.engine).label
-    lines = [f"{kind} for {d.model} with {label}", f"fields as in {api}", *notes]
+    lines = [f"{kind} for {_line(d.model)} with {label}", f"fields as in {api}", *notes]
     engine = f"{d.engine_name.replace('_', '-')}@{d.version}"
     model = f" model={d.model_spec}" if d.model_spec and not _converted(d) else ""
     text = "".join(f"# {line}\n" for line in lines) + f"# mlaplan: chip={d.chip.name}{model} engine={engine}\n"
     text += yaml.safe_dump(body, sort_keys=False, width=WIDTH, allow_unicode=True)
     return Manifest(file_name(d.name, kind), text)
+
+
+def _line(text: str) -> str:
+    """A name in a comment: nothing in it begins another line."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def _converted(d: Deployment) -> bool:
@@ -106,7 +111,7 @@ def notes(d: Deployment, groups: list[tuple[Role, Group]], found: Platform) -> l
     for role, _ in groups:
         if role.request.weight_conversion:
             path, dtype = model_path(role.request), role.request.weight_dtype
-            lines.append(f"placeholders: {path}, a copy of {d.model} converted to {dtype} weights")
+            lines.append(f"placeholders: {path}, a copy of {_line(d.model)} converted to {dtype} weights")
             break
     if d.chip.efficiency_class == "ascend":
         lines.append(f"placeholders: the network interface {INTERFACE}; {found.other} is the resource on CCE")

@@ -23,7 +23,7 @@ class Variables(NamedTuple):
     """Environment variables that a controller sets in every pod: the leader's address, and the pod's own index."""
 
     address: str
-    index: str
+    pod_index: str
 
 
 @dataclass(slots=True)
@@ -127,9 +127,9 @@ def _common(values: list[str], names: Variables) -> str:
             f"workers run with {' and '.join(dict.fromkeys(values))}, and all workers of a group are alike: "
             "choose degrees that fill every node"
         )
-    return f"$({names.index})" if step == 1 else f"$(({names.index} * {step}))"
+    return f"$({names.pod_index})" if step == 1 else f"$(({names.pod_index} * {step}))"
 
 
 def _quoted(word: str) -> str:
     """For a shell; variables that the kubelet fills in, and arithmetic, stay as they are."""
-    return word if re.fullmatch(r"[\w.:/-]*\$\(.*\)[\w.:/-]*", word) else shlex.quote(word)
+    return word if re.fullmatch(r"[\w.:/=-]*\$\(.*\)[\w.:/-]*", word) else shlex.quote(word)

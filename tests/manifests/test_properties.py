@@ -18,7 +18,7 @@ PLAN = ("tp", "pp", "dp", "ep", "kv_dtype", "block_size", "mtp", "batch", "max_m
 def test_devices_are_those_of_the_plan(engine: str) -> None:
     drawn = {"told": 0, "made": 0}
 
-    @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(deployments(engine), st.sampled_from(KINDS))
     def check(d: Deployment, kind: str) -> None:
         try:
@@ -43,7 +43,7 @@ def test_devices_are_those_of_the_plan(engine: str) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_commands_say_the_plan(engine: str) -> None:
-    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(deployments(engine, split=False), st.sampled_from(KINDS))
     def check(d: Deployment, kind: str) -> None:
         try:

@@ -49,7 +49,7 @@ def check(kind: str, body: dict[str, Any]) -> None:
 def test_every_object_is_valid(kind: str, engine: str) -> None:
     seen: set[str] = set()
 
-    @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(deployments(engine, split=None if kind == "kthena" else False))
     def valid(d: Deployment) -> None:
         try:
