@@ -78,8 +78,8 @@ def test_what_cannot_be_is_refused_in_one_line(run, flags: str, told: str) -> No
 
 
 def test_a_plan_without_manifests_is_told(run, tmp_path: Path) -> None:
-    # three nodes of which the last is half empty: a group has one template for all workers
-    out = run(*(f"recommend deepseek-v2 h200-sxm --devices 20 --isl 512 --osl 128 --engine vllm --emit lws "
-              f"--tp 4 --dp 5 --ep 20 -o {tmp_path}").split())  # fmt: skip
+    # three hosts of four chips, of which the last is half empty: a group has one template for all workers
+    out = run(*(f"recommend deepseek-v2 gb200 --devices 10 --isl 512 --osl 128 --engine vllm --emit lws "
+              f"--tp 2 --dp 5 --ep 10 -o {tmp_path}").split())  # fmt: skip
     assert out.code == 1 and "cannot launch the plan" in out.out and "alike" in out.out
     assert not list(tmp_path.iterdir())
