@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from mlaplan.specs.chip import Chip
 
 SERVER, PREFILL, DECODE = "server", "prefill", "decode"
+MODELS = "/models"  # where the model store is mounted
+_PUBLISHED = re.compile(r"[\w.-]+/[\w.-]+")
 LONGEST = 40  # of a name: pods put indices and hashes behind it, of 63 characters in all
 
 
@@ -52,8 +54,8 @@ class Deployment:
 
     @property
     def model(self) -> str:
-        """The name it is served under."""
-        return self.roles[0].request.model
+        """The name it is served under: the published one, or where a local folder lies in the model store."""
+        return in_store(self.roles[0].request.model)
 
     @property
     def engine_name(self) -> str:
@@ -78,6 +80,13 @@ class Manifest:
 
     name: str
     text: str
+
+
+def in_store(model: str) -> str:
+    """A published name as it is; for a folder, its place in the model store, since pods have none of this host's."""
+    if _PUBLISHED.fullmatch(model) and not model.startswith("."):
+        return model
+    return f"{MODELS}/{object_name(model.rstrip('/').rpartition('/')[2])}"
 
 
 def file_name(name: str, kind: str) -> str:

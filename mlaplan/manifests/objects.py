@@ -10,11 +10,10 @@ from mlaplan.engines.load import load_profile
 from mlaplan.engines.request import EmitRequest
 from mlaplan.errors import MlaplanError
 from mlaplan.manifests import transfer
-from mlaplan.manifests.deployment import Deployment, Manifest, Role, file_name, object_name
+from mlaplan.manifests.deployment import MODELS, Deployment, Manifest, Role, file_name, in_store, object_name
 from mlaplan.manifests.platform import Platform, platform
 from mlaplan.manifests.pods import RAY, Group, Pod, Variables, group
 
-MODELS = "/models"
 CLAIM = "model-store"
 INTERFACE = "eth0"
 # where the server listens, and the words that make it do so for others than its own host
@@ -27,7 +26,7 @@ def one_copy(d: Deployment, role: Role, names: Variables) -> Group:
     """The pods of one copy of a role, listening and handing over caches."""
     if d.engine_name not in PORTS:
         raise MlaplanError(f"manifests start vLLM, SGLang or vLLM-Ascend; {load_profile(d.engine).label} is none")
-    request = replace(role.request, replicas=1, devices=None)
+    request = replace(role.request, model=in_store(role.request.model), replicas=1, devices=None)
     found = group(emit(d.engine, request), request, model_path(request), names)
     for pod in found.pods:
         if _serves(pod):
@@ -102,7 +101,7 @@ def _converted(d: Deployment) -> bool:
 
 def notes(d: Deployment, groups: list[tuple[Role, Group]], found: Platform) -> list[str]:
     """Devices by role, and placeholders."""
-    lines = []
+    lines, given = [], d.roles[0].request.model
     for role, one in groups:
         pods = "1 pod" if one.nodes == 1 else f"{one.nodes} pods"
         copies = "1 copy" if role.count == 1 else f"{role.count} copies"
@@ -111,8 +110,11 @@ def notes(d: Deployment, groups: list[tuple[Role, Group]], found: Platform) -> l
     for role, _ in groups:
         if role.request.weight_conversion:
             path, dtype = model_path(role.request), role.request.weight_dtype
-            lines.append(f"placeholders: {path}, a copy of {_line(d.model)} converted to {dtype} weights")
+            lines.append(f"placeholders: {path}, a copy of {_line(given)} converted to {dtype} weights")
             break
+    else:
+        if d.model != given:
+            lines.append(f"placeholders: {d.model}, a copy of {_line(given)}")
     if d.chip.efficiency_class == "ascend":
         lines.append(f"placeholders: the network interface {INTERFACE}; {found.other} is the resource on CCE")
     if found.unseen:

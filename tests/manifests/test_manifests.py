@@ -150,10 +150,18 @@ def test_unequal_nodes_are_told() -> None:
 
 
 def test_no_name_leaves_its_comment() -> None:
-    (serving, *_) = manifests("kthena", deployment(model="./a\x07b", tp=8))
-    assert serving.text.startswith("# ModelServing for ./a b with vLLM") and objects([serving])
-    with pytest.raises(MlaplanError, match="cannot read the command line"):
-        manifests("kthena", deployment(model="./a\nkind: Pod", tp=8))
+    for name in ("./a\x07b", "./a\nkind: Pod\u2028x"):
+        (serving, *_) = manifests("kthena", deployment(model=name, tp=8))
+        (line,) = [line for line in serving.text.splitlines() if "a copy of ./a" in line]
+        assert line.startswith("# placeholders: /models/a-") and objects([serving])
+
+
+def test_a_folder_of_this_host_is_one_of_the_model_store() -> None:
+    container = leader("lws", deployment(model="../checkpoints/My Model/", tp=8))
+    assert container["command"][:3] == ["vllm", "serve", "/models/my-model"]
+    d = deployment(model="../checkpoints/My Model/", tp=8)
+    assert objects(manifests("kthena", d))["ModelRoute"]["spec"]["modelName"] == "/models/my-model"
+    assert deployment(tp=8).model == V3
 
 
 def test_names() -> None:

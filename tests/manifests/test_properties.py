@@ -66,7 +66,7 @@ def test_commands_say_the_plan(engine: str) -> None:
             plan = parse(engine, text)
             assert {k: plan[k] for k in PLAN} == {k: getattr(request, k) for k in PLAN}
             served = plan["served_model_name"] if request.weight_conversion else plan["model"]
-            assert served == request.model
+            assert served == d.model and (d.model == request.model or d.model.startswith("/models/"))
             env = {one["name"]: one.get("value") for one in container["env"]}
             partition = next((env[k] for k in env if k.endswith("PP_LAYER_PARTITION")), None)
             if pod is leader:
