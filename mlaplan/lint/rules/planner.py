@@ -148,7 +148,7 @@ def _limits(view: View) -> Iterator[Found]:
     from mlaplan.engines.limits import limits
 
     chip_class = view.chip.efficiency_class
-    if chip_class not in view.profile.runs_on:
+    if chip_class not in view.profile.runs_on or view.chip.name in view.profile.not_on:
         other = view.profile.elsewhere.get(chip_class)
         hint = f"; {other} does" if other else ""
         yield Found(view.launch.anchor, f"{view.label} does not run on {view.chip.title}{hint}")
