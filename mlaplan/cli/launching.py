@@ -26,7 +26,9 @@ def check(emit: str) -> None:
     from mlaplan.engines.load import split_name
 
     name = emit.partition("@")[0].replace("-", "_")
-    if name not in MODULES and emit not in KINDS:
+    if name in KINDS and emit != name:
+        raise MlaplanError(f"--emit {emit}: manifests have no version to choose; the engine's goes with --engine")
+    if name not in MODULES and name not in KINDS:
         raise UnknownName("engine or kind of manifest to emit", name, [*MODULES, *KINDS])
     if emit not in KINDS:
         split_name(emit)  # the version

@@ -63,6 +63,7 @@ REFUSED = [
     ("--emit lws --engine trtllm", "no manifests for --engine trtllm; expected one of vllm, vllm_ascend, sglang"),
     ("--emit lws --engine generic", "no manifests for --engine generic; expected one of vllm, vllm_ascend, sglang"),
     ("--emit lsw", "unknown engine or kind of manifest to emit 'lsw'; did you mean 'lws'?"),
+    ("--emit kthena@1.0", "--emit kthena@1.0: manifests have no version to choose; the engine's goes with --engine"),
     ("--emit lws --format csv", "--emit writes commands, which csv has no place for"),
     ("--emit lws -o -", "expected a folder for the manifests; without -o they are printed"),
     (f"--emit lws -o {__file__}", "is a file; expected a folder for the manifests"),
