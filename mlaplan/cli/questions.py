@@ -35,7 +35,7 @@ class Subject:
 
 def subject(model: str, chip: str, engine: str | None, settings: Sequence[str] | None) -> Subject:
     """The specs and the engine by name; what is doubtful in the chip's figures goes to stderr."""
-    from mlaplan.engines.load import ANY, default_engine, load_profile
+    from mlaplan.engines.load import ANY, default_engine, load_profile, split_name
     from mlaplan.specs.lookup import load_chip, load_model
 
     try:
@@ -43,7 +43,7 @@ def subject(model: str, chip: str, engine: str | None, settings: Sequence[str] |
     except UnknownName:
         _refuse_swapped(model, chip)
         raise
-    spec = load_chip(chip, settings or (), engine or ANY)
+    spec = load_chip(chip, settings or (), split_name(engine or ANY)[0])
     named = engine or default_engine(spec)
     if engine is None and named != ANY:  # its own fits
         spec = load_chip(chip, settings or (), named)
