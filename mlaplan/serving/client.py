@@ -12,7 +12,7 @@ Assumptions, where a source does not say otherwise:
     a prompt longer than the budget holds decode up until it is done
   - mixed (vLLM, TensorRT-LLM): each step decodes every sequence once and spends the rest of the budget on prompts;
     both share the matrix products, t = prefill(new + decoding tokens) + decode(b, context) - decode(b, 1), and
-    never less than decode alone
+    never less than decode alone; a prompt is cut where it does not fit, unless the engine was told not to
   - overlapped scheduling decides a step while the one before it runs: a request joins a step if it had arrived
     when the step `lag` before it began
   - the front end delays each request by a constant and a time per prompt token, requests beside each other
@@ -74,6 +74,7 @@ class Habits:
     tokens_per_round: float = 1.0
     queries: int = 1  # tokens each sequence computes in a round
     balance: float = 1.0
+    whole_prompts: bool = False  # a prompt that a step has no room for waits, unless no step has
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,8 @@ class _Run:
         taken, done = 0, []
         while self.filling and taken < budget:
             first = self.filling[0]
+            if self.h.whole_prompts and first.left > budget - taken and first.left <= self.h.chunk:
+                break
             part = min(first.left, budget - taken)
             first.left -= part
             taken += part
