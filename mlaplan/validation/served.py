@@ -164,6 +164,7 @@ def _spreads(
     both(decode(d.low / d.value), decode(d.high / d.value))
     both((at.scaled(prefill=p.low / p.value), habits), (at.scaled(prefill=p.high / p.value), habits))
     both(front("low"), front("high"))
+    both((at, habits), (at, replace(habits, cold_s=band.whole_step().cold_start_s)))
     for fast, slow in routing_ends(q, parts.strategy, q.workload.mean_context):
         both(decode(min(fast / routed, 1.0)), decode(max(slow / routed, 1.0)))
     if accepted.high > accepted.low:
