@@ -140,9 +140,7 @@ def _phase(s: Setting, cells: dict[str, Any], cut: int, blocks: _Blocks, whole: 
     comm = sum(op.time_s for op in ops if op.is_link or op.group == "overlap")
     host = band.of_interval(s.engine.step_overhead_s, m)
     launches = _layer_host(s, ops, layer_host_s * sum(stage.counts) * m)
-    spread = band.of_step(
-        whole.step_s, band.of_operators(ops), band.of_releases(ops), host, launches, _overlap(s, ops)
-    )
+    spread = band.of_step(whole.step_s, band.of_operators(ops), band.of_releases(ops), host, launches, _overlap(s, ops))
     return Phase(
         spread.around(whole.step_s),
         max(comm, 0.0) / whole.step_s,
@@ -172,6 +170,7 @@ def _overlap(s: Setting, ops: list[Op]) -> band.Spread:
     if not hidden or not f.value:
         return band.Spread(0.0, 0.0)
     return band.Spread(hidden * (f.high / f.value - 1.0), hidden * (1.0 - f.low / f.value))
+
 
 def merged(ops: list[Op]) -> list[Op]:
     """Operators of one name as one, in order of appearance, as plain floats; those that take no time are left out."""
