@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from mlaplan.lint.finding import Finding, Found, finding
 from mlaplan.lint.rule import LintRule
 from mlaplan.lint.rules import lint_rules
 from mlaplan.lint.rules.reading import NOT_CHECKED
+from mlaplan.lint.versions import BASE
 from mlaplan.lint.view import TITLES, View, is_open
 
 if TYPE_CHECKING:
@@ -48,9 +50,7 @@ def inspect(deployment: Deployment) -> Inspection:
     out: list[Finding] = []
     missing: dict[str, int] = {}
     open_versions = False
-    for rule in lint_rules():
-        if rule.check is None or (rule.engines and deployment.engine not in (*rule.engines, *_twin(rule))):
-            continue
+    for rule in _rules_for(deployment.engine):
         lacks = [need for need in rule.needs if getattr(deployment, need) is None]
         for need in lacks:
             missing[need] = missing.get(need, 0) + 1
@@ -64,9 +64,13 @@ def inspect(deployment: Deployment) -> Inspection:
     return Inspection(out, missing)
 
 
-def _twin(rule: LintRule) -> tuple[str, ...]:
-    """vLLM-Ascend takes vLLM's flags: rules on vLLM's flags hold for it too."""
-    return ("vllm_ascend",) if "vllm" in rule.engines else ()
+@lru_cache(maxsize=8)
+def _rules_for(engine: str) -> tuple[LintRule, ...]:
+    """Rules that read launches of this engine. vLLM-Ascend takes vLLM's flags: rules on these hold for it too."""
+    names = {engine, BASE.get(engine, engine)}
+    return tuple(
+        rule for rule in lint_rules() if rule.check is not None and (not rule.engines or names & {*rule.engines})
+    )
 
 
 def _merged(rule: LintRule, seen: Sequence[View]) -> tuple[list[Finding], bool]:
@@ -74,7 +78,7 @@ def _merged(rule: LintRule, seen: Sequence[View]) -> tuple[list[Finding], bool]:
     by_place: dict[tuple[str, int, int, str], list[tuple[View, Found]]] = {}
     assert rule.check is not None
     for view in seen:
-        for index, found in enumerate(_once(rule.check(view))):
+        for index, found in enumerate(_once(list(rule.check(view)))):
             place = (*found.word.place, f"{index}" if rule.code == "MLA120" else found.word.text)
             by_place.setdefault(place, []).append((view, found))
     out, demoted = [], False
@@ -88,7 +92,9 @@ def _merged(rule: LintRule, seen: Sequence[View]) -> tuple[list[Finding], bool]:
     return out, demoted
 
 
-def _once(found: Iterator[Found]) -> list[Found]:
+def _once(found: list[Found]) -> list[Found]:
+    if len(found) < 2:
+        return found
     kept: dict[tuple[str, int, int, str], Found] = {}
     for one in found:
         kept.setdefault((*one.word.place, one.message), one)

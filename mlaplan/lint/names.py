@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -41,32 +41,41 @@ def chip_of_label(label: str) -> str | None:
     return next((chip for pattern, chip in LABELS if re.search(pattern, text)), None)
 
 
-@lru_cache(maxsize=64)
+# chips and models are kept to the end: what is priced is known again by their identity
+@cache
 def chip(name: str, engine: str) -> Chip:
     """The chip of this name, with the fits of this engine."""
     return load_chip(name, (), engine)
 
 
-@lru_cache(maxsize=64)
+@cache
 def model(name: str) -> Model:
     """The model of this name or file."""
     return load_model(name)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1)
+def _texts(_folder: Path) -> list[tuple[str, str, str]]:
+    """Name, file and text in small letters of every model that is known in the working folder."""
+    found = []
+    for stem, file in model_names():
+        try:
+            found.append((stem.lower(), file, source.read_bytes(file).decode("utf-8", "replace").lower()))
+        except SpecError:
+            continue
+    return found
+
+
+@lru_cache(maxsize=4096)
 def model_file(served: str) -> str | None:
     """The file of the model that is served under this name: a published name, or a path that ends in one."""
     wanted = served.rstrip("/").lower()
     last = PurePosixPath(wanted).name
     if not last:
         return None
-    for stem, file in model_names():
-        if stem.lower() == last:
+    for stem, file, text in _texts(Path.cwd()):
+        if stem == last:
             return file
-        try:
-            text = source.read_bytes(file).decode("utf-8", "replace").lower()
-        except SpecError:
-            continue
         if f"/{last}" not in text:  # most files need no more than this
             continue
         try:
@@ -83,9 +92,11 @@ def model_near(served: str, beside: Path | None) -> str | None:
     if beside is None or served.startswith(("/", "~")) or "$" in served or "\0" in served:
         return None
     try:
-        root = beside.resolve()
-        config = (root / served / "config.json").resolve()
-        inside = config.is_relative_to(root) and config.is_file()
+        config = beside / served / "config.json"
+        if not config.is_file():
+            return None
+        root, config = beside.resolve(), config.resolve()
+        inside = config.is_relative_to(root)
     except (OSError, ValueError):
         return None
     return str(config) if inside else None

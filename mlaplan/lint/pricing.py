@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,10 +56,15 @@ class Priced:
     strategy: Strategy
     max_len: int
     stated_len: bool
+    own: list[Memory] = field(default_factory=list)  # of this strategy, once it was asked for
 
     def memory(self, **changes: Any) -> Memory:
         """Memory of this strategy, or of one with other values."""
-        return _memory(self, replace(self.strategy, **changes) if changes else self.strategy)
+        if changes:
+            return _memory(self, replace(self.strategy, **changes))
+        if not self.own:
+            self.own.append(_memory(self, self.strategy))
+        return self.own[0]
 
     def decode_s(self, batch: int, context: int, **changes: Any) -> tuple[float, float]:
         """(seconds of a decode step, share of it that is communication) at a batch per rank."""
@@ -152,9 +157,9 @@ def _memory(p: Priced, strategy: Strategy) -> Memory:
 
 def _compute_memory(p: Priced, strategy: Strategy) -> Memory:
     s, budget = p.question.setting, p.question.budget
-    table, memo = Table(to_table([strategy])), Memo()
+    table, memo = Table(to_table([strategy])), _memo(s, strategy)
     space = capacity.Space(s, table, budget, memo)
-    rooms = [space.room(cut) for cut in pipeline.cuts(s.model, strategy.pp)]
+    rooms = [space.room(cut) for cut in _cuts(s, strategy.pp)]
     best = max(rooms, key=lambda room: _one(room.kv_tokens))
     items = {name: _one(column) for name, column in capacity.other_items(s, table, budget, memo).items()}
     return Memory(
@@ -168,6 +173,24 @@ def _compute_memory(p: Priced, strategy: Strategy) -> Memory:
         int(_one(capacity.sequence_tokens(table, p.max_len))),
         float(space.cache_share),
     )
+
+
+_CUTS: dict[tuple[int, int], list[pipeline.Cut]] = {}
+
+
+def _cuts(s: Setting, pp: int) -> list[pipeline.Cut]:
+    if (key := (id(s), pp)) not in _CUTS:
+        _CUTS[key] = list(pipeline.cuts(s.model, pp))
+    return _CUTS[key]
+
+
+_MEMOS: dict[tuple[Any, ...], Memo] = {}
+
+
+def _memo(s: Setting, strategy: Strategy) -> Memo:
+    """What one-row tables know of each other: weights, cache and activations depend on these columns alone."""
+    names = dict.fromkeys((*capacity.WEIGHTS, *capacity.CACHE, *capacity.ACTIVATIONS))
+    return _MEMOS.setdefault((id(s), *(getattr(strategy, name) for name in names)), Memo())
 
 
 def _one(column: Any) -> float:

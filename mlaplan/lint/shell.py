@@ -160,6 +160,8 @@ class _Reader:
     def _expanded(self, token: Token, split: bool = True) -> list[Word]:
         """The words that a token becomes."""
         parts = token.parts
+        if len(parts) == 1 and parts[0].name is None and parts[0].why is None:
+            return [self._made(parts[0].text, token.start, token.end - token.start)]
         if split and len([p for p in parts if p.text]) == 1:
             only = next(p for p in parts if p.text)
             value = self.variables.get(only.name) if only.name else None

@@ -87,7 +87,9 @@ def _documents(source: Source) -> Iterator[Node]:
         kind = type(event)
         if kind is yaml.ScalarEvent:
             mark, end = event.start_mark, event.end_mark
-            node = Node("scalar", mark.line + 1, mark.column + 1, mark.index, end.index, event.value, event.style or None)
+            node = Node(
+                "scalar", mark.line + 1, mark.column + 1, mark.index, end.index, event.value, event.style or None
+            )
             count += 1
             if event.anchor is not None:
                 anchors[event.anchor] = node

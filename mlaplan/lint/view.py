@@ -11,6 +11,7 @@ from mlaplan.engines.flags import CommandLine, FlagTable, load_flags, read_flags
 from mlaplan.engines.load import load_profile
 from mlaplan.lint.deployment import Deployment
 from mlaplan.lint.text import Word
+from mlaplan.strategy import KV_DTYPES
 
 if TYPE_CHECKING:
     from mlaplan.engines.profile import Profile
@@ -77,25 +78,24 @@ class View:
         self.deployment, self.version = deployment, version
         self.launch, self.engine = deployment.launch, deployment.engine
         self.model, self.chip = deployment.model, deployment.chip
+        self.table: FlagTable = load_flags(deployment.base, version)
+        self.unknown: dict[str, Word] = {}  # flags whose value is not known here, by the table's name
+        self.line = self._read()
 
     @property
     def label(self) -> str:
         """`vLLM 0.33.0`"""
         return f"{TITLES.get(self.engine, self.engine)} {self.version}"
 
-    @cached_property
-    def table(self) -> FlagTable:
-        return load_flags(self.deployment.base, self.version)
-
-    @cached_property
-    def line(self) -> CommandLine:
+    def _read(self) -> CommandLine:
         """The flags as read, without those whose value is not known here."""
         line = read_flags(self.table, [word.text for word in self.launch.words])
         for given in line.given:
-            if self._unknown(given.token, given.value) and given.name in line.values:
-                del line.values[given.name]
+            if self._unknown(given.token, given.value):
+                self.unknown[given.name] = self.word_of(given.token)
+                line.values.pop(given.name, None)
         line.values |= {name: setting.value for name, setting in self.launch.settings.items()
-                        if setting.value is not None and not _template(setting.value)}  # fmt: skip
+                        if setting.value is not None and not is_open(setting.value)}  # fmt: skip
         for name in JSON_OBJECTS:
             if name in line.values and not isinstance(line.values[name], dict):
                 del line.values[name]
@@ -107,15 +107,6 @@ class View:
             return True
         follows = words[token + 1] if token + 1 < len(words) else None
         return bool(follows and follows.unknown and value is not True and "=" not in words[token].text)
-
-    @cached_property
-    def unknown(self) -> dict[str, Word]:
-        """Flags whose value is not known here, by the table's name."""
-        return {
-            given.name: self.word_of(given.token)
-            for given in self.line.given
-            if self._unknown(given.token, given.value)
-        }
 
     def word_of(self, token: int) -> Word:
         return self.launch.words[token]
@@ -207,8 +198,19 @@ class View:
         flags = FLAGS[self.deployment.base]
         names = {self.table.name(flags[part]) for part in parts or flags if part in flags}
         options = {OPTIONS.get(self.deployment.base, {}).get(part) for part in parts or flags}
-        hidden = any(_template(s.value) for name, s in self.launch.settings.items() if name in options)
+        hidden = any(is_open(s.value) for name, s in self.launch.settings.items() if name in options)
         return hidden or any(name in names for name in self.unknown)
+
+    @cached_property
+    def row(self) -> dict[str, Any] | None:
+        """The deployment as one row of the planner's table; None where a part of it has no column."""
+        p = self.plan
+        if p is None or self.model is None or p["kv_dtype"] not in KV_DTYPES:
+            return None
+        from mlaplan.costs.precision import quantised
+
+        row = {name: p[name] for name in ("tp", "pp", "dp", "ep", "dcp", "cp", "kv_layout", "kv_dtype", "mtp")}
+        return {**row, "replicas": p.get("replicas", 1), "weight_dtype": quantised(self.model)}
 
     @property
     def complete(self) -> bool:
@@ -233,11 +235,6 @@ class View:
 
 
 TITLES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "vllm_ascend": "vLLM-Ascend"}
-
-
-def _template(value: Any) -> bool:
-    """Whether an option's value is filled in later."""
-    return isinstance(value, str) and ("$" in value or "{{" in value)
 
 
 def _is_count(value: Any, least: int) -> bool:
