@@ -75,10 +75,11 @@ def _rules_for(engine: str) -> tuple[LintRule, ...]:
 
 def _merged(rule: LintRule, seen: Sequence[View]) -> tuple[list[Finding], bool]:
     """A rule's findings over all versions, and whether any holds in some only."""
-    by_place: dict[tuple[str, int, int, str], list[tuple[View, Found]]] = {}
     assert rule.check is not None
-    for view in seen:
-        for index, found in enumerate(_once(list(rule.check(view)))):
+    by_view = [(view, all_found) for view in seen if (all_found := list(rule.check(view)))]
+    by_place: dict[tuple[str, int, int, str], list[tuple[View, Found]]] = {}
+    for view, all_found in by_view:
+        for index, found in enumerate(_once(all_found)):
             place = (*found.word.place, f"{index}" if rule.code == "MLA120" else found.word.text)
             by_place.setdefault(place, []).append((view, found))
     out, demoted = [], False

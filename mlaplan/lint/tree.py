@@ -82,8 +82,9 @@ def _documents(source: Source) -> Iterator[Node]:
     count = 0
     root: Node | None = None
 
-    events: Any = yaml.parse(source.text, Loader=_LOADER)
-    for event in events:
+    loader: Any = _LOADER(source.text)
+    while True:
+        event = loader.get_event()
         kind = type(event)
         if kind is yaml.ScalarEvent:
             mark, end = event.start_mark, event.end_mark
@@ -120,6 +121,8 @@ def _documents(source: Source) -> Iterator[Node]:
                     yield root
                 root = None
                 anchors.clear()
+            elif kind is yaml.StreamEndEvent:
+                return
             continue
         if count > MOST_NODES:
             raise TreeError(_at(event, source, f"holds more than {MOST_NODES:,} values"))

@@ -76,7 +76,7 @@ class View:
 
     def __init__(self, deployment: Deployment, version: str) -> None:
         self.deployment, self.version = deployment, version
-        self.launch, self.engine = deployment.launch, deployment.engine
+        self.launch, self.engine, self.base = deployment.launch, deployment.engine, deployment.base
         self.model, self.chip = deployment.model, deployment.chip
         self.table: FlagTable = load_flags(deployment.base, version)
         self.unknown: dict[str, Word] = {}  # flags whose value is not known here, by the table's name
@@ -113,9 +113,10 @@ class View:
 
     def get(self, spelled: str, default: Any = None) -> Any:
         """A flag's value by any spelling, or an option's by its dotted key."""
-        if not spelled.startswith("-"):
-            return self.line.values.get(spelled, default)
-        return self.line.get(spelled, default)
+        flag = self.table.spellings.get(spelled)
+        if flag is None and spelled.startswith("-"):
+            return default
+        return self.line.values.get(flag.name if flag is not None else spelled, default)
 
     def has(self, spelled: str) -> bool:
         """Whether the flag or option is given with a known value."""
@@ -143,7 +144,7 @@ class View:
 
     def part(self, name: str) -> Word:
         """The word behind a part of the plan."""
-        base = self.deployment.base
+        base = self.base
         flag = FLAGS[base].get(name) if base in FLAGS else None
         option = OPTIONS.get(base, {}).get(name)
         extra = ("--dp-size", "--enable-dp-attention") if name in ("dp", "replicas") else ()
@@ -156,7 +157,7 @@ class View:
 
     @cached_property
     def profile(self) -> Profile:
-        return load_profile(f"{self.deployment.base}@{self.version}")
+        return load_profile(f"{self.base}@{self.version}")
 
     @cached_property
     def attention(self) -> str | None:
@@ -170,11 +171,11 @@ class View:
     @cached_property
     def plan(self) -> dict[str, Any] | None:
         """The plan in the flags; None where a part of it is not known or makes no sense."""
-        if self.deployment.base not in MODULES:
+        if self.base not in MODULES:
             return None
         if self.hides(*DEGREES, "kv_dtype"):
             return None
-        module = import_module(MODULES[self.deployment.base])
+        module = import_module(MODULES[self.base])
         env = {name: word.text for name, word in self.launch.env.items() if not word.unknown}
         try:
             # the version is all that is read of the profile, which takes long to build
@@ -187,7 +188,7 @@ class View:
                 if name == "max_model_len" and plan[name] == -1:
                     continue
                 return None
-        if self.deployment.base == "sglang" and plan["tp"] * plan["dp"] != self.get("--tp-size", 1):
+        if self.base == "sglang" and plan["tp"] * plan["dp"] != self.get("--tp-size", 1):
             return None  # attention DP that does not divide the ranks
         return plan if isinstance(plan.get("mtp"), int) and 0 <= plan["mtp"] <= 64 else None
 
@@ -195,9 +196,9 @@ class View:
         """Whether the flag behind one of these parts of the plan is given with a value that is not known here."""
         if not self.unknown and not self.launch.settings:
             return False
-        flags = FLAGS[self.deployment.base]
+        flags = FLAGS[self.base]
         names = {self.table.name(flags[part]) for part in parts or flags if part in flags}
-        options = {OPTIONS.get(self.deployment.base, {}).get(part) for part in parts or flags}
+        options = {OPTIONS.get(self.base, {}).get(part) for part in parts or flags}
         hidden = any(is_open(s.value) for name, s in self.launch.settings.items() if name in options)
         return hidden or any(name in names for name in self.unknown)
 

@@ -75,7 +75,7 @@ def _longest(view: View) -> Iterator[Found]:
                f"{have / GIB:.2f} GiB are left: {m.kv_tokens:,} tokens")  # fmt: skip
     most = m.kv_tokens // 1024 * 1024
     help_ = f"use a longest length of about {most}" if most else "take more chips or a smaller cache dtype"
-    engine_cuts = view.deployment.base == "sglang"  # it starts, and refuses longer requests
+    engine_cuts = view.base == "sglang"  # it starts, and refuses longer requests
     yield Found(view.place("--max-model-len", "--context-length"), message, help_,
                 "warning" if engine_cuts or not sure else None, need, have, "B")  # fmt: skip
 

@@ -47,7 +47,7 @@ def _elsewhere(view: View) -> bool:
 
 
 def _attention_dp(view: View) -> Iterator[Found]:
-    if view.deployment.base != "sglang":
+    if view.base != "sglang":
         return
     ranks, groups = view.get("--tp-size", 1), view.get("--dp-size", 1)
     width = view.get("--attn-dp-size", 1)

@@ -45,7 +45,7 @@ def _decodes(view: View) -> bool:
 
 
 def _eager(view: View) -> Iterator[Found]:
-    flag = "--enforce-eager" if view.deployment.base == "vllm" else "--disable-cuda-graph"
+    flag = "--enforce-eager" if view.base == "vllm" else "--disable-cuda-graph"
     if not view.get(flag, False) or not _decodes(view):
         return
     word = view.place(flag)
@@ -149,7 +149,7 @@ def _experts_whole(view: View) -> Iterator[Found]:
     now, then = p.decode_s(batch, _context(view))[0], p.decode_s(batch, _context(view), ep=ranks)[0]
     if then * WORTH > now:
         return
-    flag = "--enable-expert-parallel" if view.deployment.base == "vllm" else f"--ep-size {ranks}"
+    flag = "--enable-expert-parallel" if view.base == "vllm" else f"--ep-size {ranks}"
     yield Found(view.part("dp"), f"every expert is cut over {ranks} ranks: a decode step of {batch} sequences a "
                 f"rank takes about {1e3 * now:.0f} ms, with whole experts on each rank {1e3 * then:.0f} ms",
                 f"add {flag}",

@@ -25,7 +25,7 @@ _KNOWN: dict[tuple[Any, ...], Verdicts] = {}
 
 def _verdicts(view: View, row: dict[str, Any]) -> Verdicts:
     """What is known of deployments with the same model, chip, engine and degrees: many files differ in none of them."""
-    key = (id(view.model), id(view.chip), view.deployment.base, view.version, redundant(view), *row.values())
+    key = (id(view.model), id(view.chip), view.base, view.version, redundant(view), *row.values())
     return _KNOWN.setdefault(key, {})
 
 
@@ -95,7 +95,7 @@ def _question(view: View, *, with_engine: bool = False) -> Any:
     if with_engine:
         from mlaplan.lint.pricing import setting_of
 
-        chip = view.chip or names.chip(ANY_CHIP, view.deployment.base)
+        chip = view.chip or names.chip(ANY_CHIP, view.base)
         engine = setting_of(chip, view.model, view.profile).engine
     setting = SimpleNamespace(model=view.model, chip=view.chip, engine=engine, redundant_experts=redundant(view))
     return SimpleNamespace(setting=setting)
@@ -162,7 +162,7 @@ def _limits(view: View) -> Iterator[Found]:
     strategy = SimpleNamespace(**view.row, block_size=block or 64, two_batch_overlap=view.plan["two_batch_overlap"])
     named = backend(view) is not None
     told = set()
-    for limit in _limits_of(view.deployment.base, view.version, kind, chip_class, heads, moe):
+    for limit in _limits_of(view.base, view.version, kind, chip_class, heads, moe):
         if limit.part == "dcp" and named:
             continue  # what the named backend can do is what counts
         if limit.breaks(strategy) and (text := limit.text(strategy)) not in told:

@@ -17,7 +17,7 @@ SG = "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 8
 
 
 def _budget(view: View) -> Iterator[Found]:
-    if view.deployment.base != "vllm" or view.plan is None:
+    if view.base != "vllm" or view.plan is None:
         return
     tokens, seqs = view.plan["prefill_chunk"], view.plan["batch"]
     word = view.place("--max-num-batched-tokens")
@@ -33,7 +33,7 @@ def _budget(view: View) -> Iterator[Found]:
 
 
 def _chunk_page(view: View) -> Iterator[Found]:
-    if view.deployment.base != "sglang" or view.get("--disaggregation-mode") == "decode":
+    if view.base != "sglang" or view.get("--disaggregation-mode") == "decode":
         return
     chunk, page = view.get("--chunked-prefill-size"), view.get("--page-size")
     if page is None and view.chip is not None and view.attention is not None and view.plan is not None:
@@ -49,7 +49,7 @@ def _chunk_page(view: View) -> Iterator[Found]:
 
 
 def _too_long(view: View) -> Iterator[Found]:
-    if view.model is None or view.plan is None or view.deployment.base != "vllm":
+    if view.model is None or view.plan is None or view.base != "vllm":
         return
     length, most = view.plan["max_model_len"], view.model.max_position
     changed = view.has("--hf-overrides") or view.has("--rope-scaling")
@@ -65,7 +65,7 @@ def _drafts(view: View) -> Iterator[Found]:
         return
     config = view.get("--speculative-config")
     drafted = view.plan["mtp"]
-    own = view.deployment.base == "sglang" and not view.has("--speculative-draft-model-path")
+    own = view.base == "sglang" and not view.has("--speculative-draft-model-path")
     if isinstance(config, dict):
         method = config.get("method", "")
         own = not config.get("model") and method in ("mtp", "deepseek_mtp")
@@ -75,13 +75,13 @@ def _drafts(view: View) -> Iterator[Found]:
     if view.model.mtp is None:
         yield Found(word, f"{view.model.title} has no MTP layer to draft {drafted} tokens with", "name a draft model",
                     "warning")  # fmt: skip
-    elif view.deployment.base == "vllm" and drafted % view.model.mtp.layers:
+    elif view.base == "vllm" and drafted % view.model.mtp.layers:
         yield Found(word, f"num_speculative_tokens {drafted} is no multiple of the {view.model.mtp.layers} MTP layers",
                     f"use a multiple of {view.model.mtp.layers}")  # fmt: skip
 
 
 def _interleave(view: View) -> Iterator[Found]:
-    if view.deployment.base != "vllm" or view.plan is None:
+    if view.base != "vllm" or view.plan is None:
         return
     flag = "--cp-kv-cache-interleave-size"
     size, block = view.get(flag), view.plan["block_size"]
