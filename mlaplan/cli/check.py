@@ -79,7 +79,7 @@ def check(
     """
     from mlaplan.cli import output as writing
     from mlaplan.errors import EXIT_OK, EXIT_USAGE, MlaplanError
-    from mlaplan.lint.run import Checker
+    from mlaplan.lint.run import Checker, first_ones
 
     writing.check(file)
     writing.check(write_baseline)
@@ -102,6 +102,8 @@ def check(
         before = len(report.findings)
         report.findings = without(report.findings, report.sources, baseline)
         report.baselined = before - len(report.findings)
+    if not fix:
+        report.findings = first_ones(report.findings)
     written = _fixed(report, write=write) if fix else _written(report, output)
     if written or file is not None:
         writing.write(written, file)

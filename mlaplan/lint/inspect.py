@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from mlaplan.engines.flags import MOST_COMPLAINTS
 from mlaplan.lint.finding import Finding, Found, finding
 from mlaplan.lint.rule import LintRule
 from mlaplan.lint.rules import lint_rules
@@ -136,6 +137,10 @@ def _not_checked(view: View) -> Iterator[Finding]:
             told.add(words[0].place)
             why = f"{given.name} is not checked: the value of {_short(given.value)} is not known here"
             yield finding(NOT_CHECKED.code, NOT_CHECKED.slug, NOT_CHECKED.severity, Found(words[0], why))
+    if view.line.stopped is not None:
+        word = view.word_of(view.line.stopped)
+        why = f"not checked: more than {MOST_COMPLAINTS} flags before {_short(word.text)} are not understood"
+        yield finding(NOT_CHECKED.code, NOT_CHECKED.slug, NOT_CHECKED.severity, Found(word, why))
     config = view.get("--config")
     if isinstance(config, str) and view.launch.open == config:
         yield finding(NOT_CHECKED.code, NOT_CHECKED.slug, NOT_CHECKED.severity, Found(

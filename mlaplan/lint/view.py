@@ -217,7 +217,8 @@ class View:
     def complete(self) -> bool:
         """Whether nothing is hidden that could hold further flags: a rule on what is absent needs this."""
         positionals = [self.word_of(at) for at, _ in self.line.positionals]
-        return self.launch.open is None and not any(word.unknown for word in positionals)
+        nothing_open = self.launch.open is None and self.line.stopped is None
+        return nothing_open and not any(word.unknown for word in positionals)
 
     @property
     def world(self) -> int | None:
