@@ -19,8 +19,8 @@ from mlaplan.errors import MlaplanError, did_you_mean
 
 FOLDER = Path(__file__).resolve().parent / "profiles" / "flags"
 KINDS = ("int", "size", "float", "str", "json", "list", "optional", "bool", "switch")
-MOST_COMPLAINTS = 100  # of one command line: what has more is for another engine, or no command line at all
-MOST_HINTS = 8  # each looks at all names
+MOST_COMPLAINTS = 50  # of one command line: what has more is for another engine, or no command line at all
+MOST_HINTS = 4  # each looks at all names
 MOST_DEPTH = 32  # of a JSON value
 _BRACKET = re.compile(r"[\[\]{}]")
 _NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")  # argparse reads these as values
