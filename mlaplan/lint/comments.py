@@ -14,7 +14,7 @@ from mlaplan.lint.text import Source, Word
 
 MOST_IGNORES = 1_000  # of one file
 MOST_ODD = 20
-KEYS = ("engine", "version", "chip", "devices", "model")
+KEYS = ("engine", "version", "chip", "devices", "node", "model")
 _OURS = re.compile(r"#\s*mlaplan:\s*(.*)$")
 _IGNORE = re.compile(r"ignore\[([^\]]*)\]")
 _PAIR = re.compile(r"([A-Za-z_]+)=(\S+)")

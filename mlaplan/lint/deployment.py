@@ -28,6 +28,7 @@ class Asked:
     model: str | None = None
     engine: str | None = None
     version: str | None = None
+    node: int | None = None
 
 
 @dataclass(slots=True)
@@ -85,19 +86,49 @@ def _hint_is_for(launch: Launch) -> bool:
 
 
 def _chip(out: Deployment, asked: Asked) -> None:
-    hint = out.launch.hints.get("chip")
+    hint, node = out.launch.hints.get("chip"), _node_size(out, asked)
     if hint is not None:
         try:
-            out.chip, out.chip_from = names.chip(hint.text, out.base), hint
+            out.chip, out.chip_from = names.chip(hint.text, out.base, node), hint
         except MlaplanError as error:
             out.odd.append((hint, str(error)))
         return
     for label in out.launch.labels:
         if (name := names.chip_of_label(label.text)) is not None:
-            out.chip, out.chip_from = names.chip(name, out.base), label
+            out.chip, out.chip_from = names.chip(name, out.base, node), label
             return
     if asked.chip is not None:
-        out.chip = names.chip(asked.chip, out.base)
+        out.chip = names.chip(asked.chip, out.base, node)
+
+
+def _node_size(out: Deployment, asked: Asked) -> int | None:
+    """Chips of a node, where it is said: by a comment, by pods that make up one server, by --nnodes, by the user."""
+    launch, hint = out.launch, out.launch.hints.get("node")
+    if hint is not None:
+        if hint.text.isdigit() and 0 < int(hint.text[:9]) <= MOST_DEVICES:
+            return int(hint.text)
+        out.odd.append((hint, f"node={hint.text} is no number of devices"))
+    if launch.nodes is not None and launch.nodes > 1 and launch.gpus is not None:
+        return launch.gpus[0]
+    nodes = _number(launch, ("--nnodes", "-n"))
+    if nodes > 1 and launch.gpus is not None:
+        return launch.gpus[0]
+    ranks = _number(launch, ("--tp", "--tp-size", "--tensor-parallel-size", "-tp"), 1)
+    ranks *= _number(launch, ("--pp-size", "--pipeline-parallel-size", "-pp"), 1)
+    if nodes > 1 and ranks % nodes == 0 and out.engine == "sglang":
+        return ranks // nodes
+    return asked.node
+
+
+def _number(launch: Launch, flags: tuple[str, ...], default: int = 0) -> int:
+    """A flag's value before flags are read by version; the default where it is not a plain number."""
+    for i, word in enumerate(launch.words):
+        name, equals, value = word.text.partition("=")
+        if name.replace("_", "-") in flags:
+            follows = launch.words[i + 1].text if i + 1 < len(launch.words) else ""
+            text = value if equals else follows
+            return int(text) if text.isdigit() and len(text) < 9 else default
+    return default
 
 
 def _model(out: Deployment, asked: Asked, folder: Path | None) -> None:

@@ -43,9 +43,12 @@ def chip_of_label(label: str) -> str | None:
 
 # chips and models are kept to the end: what is priced is known again by their identity
 @cache
-def chip(name: str, engine: str) -> Chip:
-    """The chip of this name, with the fits of this engine."""
-    return load_chip(name, (), engine)
+def chip(name: str, engine: str, node: int | None = None) -> Chip:
+    """The chip of this name, with the fits of this engine, in nodes of so many where these are smaller than its own."""
+    found = load_chip(name, (), engine)
+    if node is None or node >= found.scale_up.chips_per_node:
+        return found
+    return load_chip(name, (f"scale_up.chips_per_node={node}",), engine)
 
 
 @cache

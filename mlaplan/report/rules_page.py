@@ -40,6 +40,14 @@ NOTES = (
 )  # fmt: skip
 
 
+# Rules of the planner that are not applied to deployments, and why
+PLANNER_ONLY = (
+    ("MLA110", "kv-dtype-absent", "a kernel may convert what it reads, so the chip's dtypes alone decide nothing for a "
+     "deployment: MLA502 asks the engine's kernels"),
+    ("MLA111", "latent-per-rank", "no flag of a known engine asks for a latent-sharded cache"),
+)  # fmt: skip
+
+
 def page(rules: Sequence[LintRule]) -> str:
     """The whole page."""
     rows = [(f"[{rule.code}](#{rule.code.lower()}-{rule.slug})", rule.severity, rule.title) for rule in rules]
@@ -47,6 +55,8 @@ def page(rules: Sequence[LintRule]) -> str:
     parts += [_section(rule) for rule in rules]
     parts.append("## Reports that no configuration shows\n")
     parts.append(as_markdown(("report", "what", "right answer"), NOTES))
+    parts.append("\n## Rules of the planner that are not applied here\n")
+    parts.append(as_markdown(("code", "slug", "why"), PLANNER_ONLY))
     return "\n".join(parts) + "\n"
 
 

@@ -20,7 +20,10 @@ def test_versions() -> None:
     assert candidates("vllm", "latest").how == "all"
     assert candidates("sglang", "0.5.23").versions == ("0.5.23",)
     assert candidates("sglang", "0.5.12") == candidates("sglang", "0.5.6")
-    assert (candidates("sglang", "0.5.12").versions, candidates("sglang", "0.5.12").how) == (("0.5.5", "0.5.23"), "between")
+    assert (candidates("sglang", "0.5.12").versions, candidates("sglang", "0.5.12").how) == (
+        ("0.5.5", "0.5.23"),
+        "between",
+    )
     assert candidates("sglang", "0.5.3").how == "older"
     assert candidates("sglang", "0.5.30").how == "newer"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -63,6 +64,17 @@ def _heads(view: View) -> Iterator[Found]:
         message = f"{heads} attention heads do not divide by TP {p['tp']}"
         yield Found(view.part("tp"), message, f"use TP {fitting}", needed=heads, available=p["tp"])
     yield from _applies("HEADS", "tp")(view)
+
+
+def _node(view: View) -> Iterator[Found]:
+    """Groups over nodes: a TP group that straddles them costs every step, a stage of DP ranks its all-to-all."""
+    row = view.row
+    if row is None or view.chip is None or not heads_divide(view):
+        return
+    tp, per_node = row["tp"], view.chip.scale_up.chips_per_node
+    straddles = tp % per_node != 0 if tp > per_node else per_node % tp != 0
+    for found in _applies("NODE", ("tp", "dp"))(view):
+        yield found if straddles else replace(found, severity="info")
 
 
 def advice(view: View, name: str) -> str | None:
@@ -249,4 +261,23 @@ STAGES = LintRule(
     "vllm/distributed/utils.py, get_pp_indices", _applies("STAGES", "pp"), needs=("model",),
 )  # fmt: skip
 
-PLANNER = (HEADS, DCP, BLOCK, EXPERTS, EP_WIDTH, STAGES, WEIGHTS, ENGINE)
+NODE = LintRule(
+    "MLA106", "node-boundary", "warning", "a TP group straddles nodes unevenly",
+    "Groups that start in one node and end in another put part of every collective on the slow link. Where only the "
+    "attention-DP ranks of a stage do, it is info. Nodes are as large as the chip's file says, or as the pods, "
+    "--nnodes or a comment `# mlaplan: node=4` say.",
+    "Choose a TP that divides a node, or is whole nodes.",
+    "# vLLM 0.33.0\n# mlaplan: chip=h100-sxm\nvllm serve zai-org/GLM-4.7-Flash -tp 5 -pp 2\n",
+    "# vLLM 0.33.0\n# mlaplan: chip=h100-sxm\nvllm serve zai-org/GLM-4.7-Flash -tp 4 -pp 4\n",
+    "rules/legality.py", _node, needs=("model", "chip"),
+)  # fmt: skip
+NETWORK = LintRule(
+    "MLA107", "no-scale-out", "info", "a replica spans nodes, and nothing is known of the network between them",
+    "The chip's file has no scale_out figure: what communication costs is not priced, so no rule can warn of it.",
+    "Add scale_out to a copy of the chip's file.",
+    "# vLLM 0.33.0\n# mlaplan: chip=sc11\nvllm serve deepseek-ai/DeepSeek-V3 -tp 8 -pp 4\n",
+    "# vLLM 0.33.0\n# mlaplan: chip=h200-sxm\nvllm serve deepseek-ai/DeepSeek-V3 -tp 8 -pp 4\n",
+    "rules/legality.py", _applies("NETWORK", ("pp", "tp")), needs=("model", "chip"),
+)  # fmt: skip
+
+PLANNER = (HEADS, DCP, BLOCK, EXPERTS, EP_WIDTH, NODE, NETWORK, STAGES, WEIGHTS, ENGINE)
