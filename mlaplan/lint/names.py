@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mlaplan.specs.chip import Chip
     from mlaplan.specs.model import Model
 
+RACK = 16  # chips; above, the scale-up link joins more than a host
 # What node labels, cloud accelerators and machine types say of the chip, most telling first. Label values are those
 # of NVIDIA's GPU feature discovery (nvidia.com/gpu.product), GKE (cloud.google.com/gke-accelerator) and EC2.
 LABELS = (
@@ -43,10 +44,16 @@ def chip_of_label(label: str) -> str | None:
 
 # chips and models are kept to the end: what is priced is known again by their identity
 @cache
-def chip(name: str, engine: str, node: int | None = None) -> Chip:
-    """The chip of this name, with the fits of this engine, in nodes of so many where these are smaller than its own."""
+def chip(name: str, engine: str, node: int | None = None, hosts: int | None = None) -> Chip:
+    """The chip of this name, with the fits of this engine, in nodes that may be smaller than its file says.
+
+    node: chips of one, as it is said. hosts: as pods or processes suggest it, which says nothing of racks, where the
+    scale-up link joins many hosts.
+    """
     found = load_chip(name, (), engine)
-    if node is None or node >= found.scale_up.chips_per_node:
+    own = found.scale_up.chips_per_node
+    node = node or (hosts if own <= RACK else None)
+    if node is None or node >= own:
         return found
     return load_chip(name, (f"scale_up.chips_per_node={node}",), engine)
 

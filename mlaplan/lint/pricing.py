@@ -66,6 +66,10 @@ class Priced:
             self.own.append(_memory(self, self.strategy))
         return self.own[0]
 
+    def fits(self, **changes: Any) -> bool:
+        """Whether weights and buffers of this strategy with other values leave room for a cache."""
+        return self.memory(**changes).kv_tokens > 0
+
     def decode_s(self, batch: int, context: int, **changes: Any) -> tuple[float, float]:
         """(seconds of a decode step, share of it that is communication) at a batch per rank."""
         return _decode(self, replace(self.strategy, batch=batch, **changes), context)
@@ -110,9 +114,24 @@ def priced(view: View) -> Priced | None:
     if fraction is not None and not (isinstance(fraction, float | int) and 0 < fraction <= 1):
         return None
     share = fraction if fraction is not None else setting.engine.memory_fraction
+    share *= AITER_SHARE if aiter_cuts(view) else 1.0
     work = Workload(max(longest - 1, 1), 1, 1)
     question = Question(setting, profile, work, capacity.Budget(longest, share))
     return Priced(question, strategy, longest, bool(stated and stated > 0))
+
+
+AITER_SHARE, AITER_CONTEXT = 0.85, 8192
+
+
+def aiter_cuts(view: View) -> bool:
+    """Whether SGLang lowers its memory fraction, as it does with aiter and a long context."""
+    if view.base != "sglang":
+        return False
+    length = view.get("--context-length") or (view.model.max_position if view.model is not None else None)
+    backend = view.get("--attention-backend")
+    by_default = backend is None and view.env("SGLANG_USE_AITER") == "1" and view.chip is not None
+    on_amd = by_default and view.chip is not None and view.chip.efficiency_class.startswith("amd")
+    return (backend == "aiter" or on_amd) and isinstance(length, int) and length > AITER_CONTEXT
 
 
 def _own_weights(view: View) -> bool:

@@ -60,7 +60,7 @@ def test_every_rule_of_the_planner_is_applied_or_says_why_not() -> None:
 def test_names() -> None:
     assert rule_named("mla503").slug == "block-size-kernel"
     assert rule_named("block-size-kernel").code == "MLA503"
-    assert selected("MLA70") == {"MLA701", "MLA702", "MLA703", "MLA704", "MLA705"}
+    assert selected("MLA70") == {"MLA701", "MLA702", "MLA703", "MLA704", "MLA705", "MLA706"}
     with pytest.raises(UnknownName, match="unknown rule 'MLA999'"):
         rule_named("MLA999")
     with pytest.raises(UnknownName, match="did you mean 'eager-decode'"):
