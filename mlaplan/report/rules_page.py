@@ -22,10 +22,10 @@ both.
 # Reports that no rule can find in a configuration, and what to make of them
 NOTES = (
     ("vllm-project/vllm-ascend issue 1127", "DeepSeek-R1 in W8A8 on 16 devices of 64 GB runs out of memory",
-     "weights take 39 GiB of each, which fits: what it ran out of depends on activations that no flag states. Leave room "
-     "with a lower memory fraction and fewer batched tokens"),
+     "weights take 39 GiB of each, which fits: what it ran out of depends on activations that no flag states. Leave "
+     "room with a lower memory fraction and fewer batched tokens"),
     ("vllm-project/vllm issue 28228", "hybrid models: the logged number of KV tokens is several times too low",
-     "the configuration is right and the log is wrong: Kimi-Linear keeps 8,064 bytes a token in its 7 MLA layers of 27"),
+     "the configuration is right and the log wrong: Kimi-Linear keeps 8,064 bytes a token in its 7 MLA layers of 27"),
     ("NVIDIA/Model-Optimizer issue 763", "V3.2 in NVFP4 on H200 with an fp8 cache",
      "take a bf16 cache there; the engine and its flags are not part of the report, and newer kernels read fp8"),
     ("vllm-project/vllm-ascend issue 15467; vllm-project/vllm pull 12755", "a draft layer takes about 1 GiB more",
