@@ -74,6 +74,11 @@ def _bound(content: Content) -> None:
             return
 
 
+def names_engine(source: Source) -> bool:
+    """Whether an engine is named at all: a file that cannot be read is told of for what may be in it."""
+    return _ENGINE.search(source.text) is not None
+
+
 def _looks_like_yaml(source: Source) -> bool:
     first = next((line for line in source.lines if line.strip() and not line.lstrip().startswith("#")), "")
     return first.strip() == "---" or re.match(r"[A-Za-z_][\w-]*:(\s|$)", first) is not None
@@ -186,7 +191,13 @@ def _yaml(source: Source, hints: dict[str, Word], engine: str | None) -> Content
     try:
         roots = read_tree(source)
     except TreeError as error:
-        out.kind, out.problems = "launches", [error.problem]
+        out.kind = "launches"
+        if "{{" in source.text:  # Helm's templates are seldom YAML before they are rendered
+            p = error.problem
+            where = Word("", source.name, p.line or 1, p.col or 1)
+            out.unread.append((where, "a template that is no YAML yet; check what it renders to"))
+        else:
+            out.problems = [error.problem]
         return out
     for root in roots:
         if manifests.is_manifest(root):

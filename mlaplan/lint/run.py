@@ -12,7 +12,7 @@ from typing import Any
 from mlaplan.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, MlaplanError, Problem, SpecError, Unreadable
 from mlaplan.lint.comments import Ignore
 from mlaplan.lint.deployment import Asked, deployment
-from mlaplan.lint.documents import Content, read_content
+from mlaplan.lint.documents import Content, names_engine, read_content
 from mlaplan.lint.files import files_of, is_launch_suffix
 from mlaplan.lint.finding import SEVERITIES, Finding, Found, finding
 from mlaplan.lint.launch import Launch, find_launch
@@ -152,7 +152,9 @@ class Checker:
             return
         self.report.sources[name] = source
         content = read_content(source, self.asked.engine)
-        if content.kind in ("spec", "plan") or (content.kind == "unknown" and explicit and name != STDIN):
+        if not (explicit or content.launches or names_engine(source)) and (content.problems or content.unread):
+            self.report.passed_over += 1  # one of the many other files of a folder
+        elif content.kind in ("spec", "plan") or (content.kind == "unknown" and explicit and name != STDIN):
             self._spec(content, explicit)
         elif content.kind == "unknown":
             if name == STDIN:
