@@ -51,13 +51,18 @@ def inspect(deployment: Deployment) -> Inspection:
     out: list[Finding] = []
     missing: dict[str, int] = {}
     open_versions = False
+    known = {need for need in ("model", "chip") if getattr(deployment, need) is not None}
     for rule in _rules_for(deployment.engine):
-        lacks = [need for need in rule.needs if getattr(deployment, need) is None]
-        for need in lacks:
-            missing[need] = missing.get(need, 0) + 1
-        if not lacks:
-            found, demoted = _merged(rule, seen)
-            out += found
+        if not known.issuperset(rule.needs):
+            for need in rule.needs:
+                if need not in known:
+                    missing[need] = missing.get(need, 0) + 1
+            continue
+        assert rule.check is not None
+        hits = [(view, found) for view in seen if (found := list(rule.check(view)))]
+        if hits:
+            merged, demoted = _merged(rule, seen, hits)
+            out += merged
             open_versions |= demoted
     if open_versions and deployment.candidates.how == "all":
         missing["version"] = 1
@@ -74,10 +79,10 @@ def _rules_for(engine: str) -> tuple[LintRule, ...]:
     )
 
 
-def _merged(rule: LintRule, seen: Sequence[View]) -> tuple[list[Finding], bool]:
+def _merged(
+    rule: LintRule, seen: Sequence[View], by_view: Sequence[tuple[View, list[Found]]]
+) -> tuple[list[Finding], bool]:
     """A rule's findings over all versions, and whether any holds in some only."""
-    assert rule.check is not None
-    by_view = [(view, all_found) for view in seen if (all_found := list(rule.check(view)))]
     by_place: dict[tuple[str, int, int, str], list[tuple[View, Found]]] = {}
     for view, all_found in by_view:
         for index, found in enumerate(_once(all_found)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,7 +103,7 @@ def priced(view: View) -> Priced | None:
     strategy = Strategy(
         tp=p["tp"], pp=p["pp"], dp=p["dp"], ep=p["ep"] if moe else 1, dcp=p["dcp"], cp=p["cp"],
         replicas=p.get("replicas", 1), kv_layout=p["kv_layout"], kv_dtype=p["kv_dtype"],
-        weight_dtype=weight_targets(chip, model)[0], block_size=block, prefill_chunk=max(chunk, 1),
+        weight_dtype=_target(chip, model), block_size=block, prefill_chunk=max(chunk, 1),
         mtp=p["mtp"] if model.mtp is not None else 0, batch=max(batch, 1),
     )  # fmt: skip
     if strategy.tp * strategy.dp % strategy.ep or strategy.tp * strategy.dp > 65536:
@@ -115,9 +116,23 @@ def priced(view: View) -> Priced | None:
         return None
     share = fraction if fraction is not None else setting.engine.memory_fraction
     share *= AITER_SHARE if aiter_cuts(view) else 1.0
-    work = Workload(max(longest - 1, 1), 1, 1)
-    question = Question(setting, profile, work, capacity.Budget(longest, share))
+    question = Question(setting, profile, _longest(longest), capacity.Budget(longest, share))
     return Priced(question, strategy, longest, bool(stated and stated > 0))
+
+
+@lru_cache(maxsize=4096)
+def _longest(tokens: int) -> Workload:
+    """A request that is as long as the longest."""
+    return Workload(max(tokens - 1, 1), 1, 1)
+
+
+_TARGETS: dict[tuple[int, int], str] = {}
+
+
+def _target(chip: Any, model: Any) -> str:
+    if (key := (id(chip), id(model))) not in _TARGETS:
+        _TARGETS[key] = weight_targets(chip, model)[0]
+    return _TARGETS[key]
 
 
 AITER_SHARE, AITER_CONTEXT = 0.85, 8192
