@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from mlaplan.lint.documents import take
 from mlaplan.lint.launch import Launch, find_launch, of_image, starts_server
 from mlaplan.lint.shell import read_shell
+from mlaplan.lint.shell_tokens import LONGEST
 from mlaplan.lint.text import Source, Word
 from mlaplan.lint.tree import Node, mapped, walk, word
 
@@ -177,6 +178,9 @@ def _filled(node: Node, env: dict[str, Word], source: Source) -> Word:
             return match[0]
         return known.text
 
+    length = sum(len(known.text) for name in REFERENCE.findall(found.text) if (known := env.get(name)) is not None)
+    if length > LONGEST:  # values of values grow without bound
+        return replace(found, unknown="a very long value")
     text = REFERENCE.sub(value, found.text)
     return replace(found, text=text, unknown=unknown)
 

@@ -33,8 +33,9 @@ def candidates(engine: str, version: str | None) -> Candidates:
     keys = {v: _key(v) or (0, 0, 0) for v in known}
     if version in keys:
         return Candidates((version,), "exact")
-    if same := [v for v in known if keys[v][:2] == wanted[:2]]:
-        return Candidates((same[-1],), "exact")
+    # patch releases of the one minor version that is known; where several of it are known, they differ
+    if len(same := [v for v in known if keys[v][:2] == wanted[:2]]) == 1:
+        return Candidates((same[0],), "exact")
     below = [v for v in known if keys[v] < wanted]
     above = [v for v in known if keys[v] > wanted]
     if not above:
