@@ -40,7 +40,13 @@ class _Pool:
 
 class _Run:
     def __init__(
-        self, requests: Requests, fleet: Fleet, concurrency: int | None, seed: int, progress: Progress | None, leap: bool
+        self,
+        requests: Requests,
+        fleet: Fleet,
+        concurrency: int | None,
+        seed: int,
+        progress: Progress | None,
+        leap: bool,
     ) -> None:
         n = self.count = len(requests)
         self.requests, self.fleet, self.progress = requests, fleet, progress
@@ -49,6 +55,8 @@ class _Run:
         self.prefill = _Pool(fleet.prefill, n, 1, leap) if fleet.prefill else None
         self.first = self.prefill or self.serve
         self.pool_of = {id(r): pool for pool in (self.serve, self.prefill) if pool for r in pool.replicas}
+        self.holder = {id(rank): r for pool in (self.serve, self.prefill) if pool for r in pool.replicas
+                       for rank in r.ranks}  # fmt: skip
         d = fleet.serve.server
         rng = np.random.default_rng(seed)
         self.rounds = drawn_rounds(requests.output - 1, d.drafts, d.acceptance, rng).tolist()
@@ -182,8 +190,6 @@ class _Run:
     # ---- all of it ----
 
     def run(self) -> Outcome:
-        self.holder = {id(rank): replica for pool in (self.serve, self.prefill) if pool
-                       for replica in pool.replicas for rank in replica.ranks}  # fmt: skip
         heap, pop = self.heap, heapq.heappop
         while heap:
             now, kind, _, what, version = pop(heap)

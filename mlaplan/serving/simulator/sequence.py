@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence as Ids
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlaplan.serving.simulator.requests import HASH_TOKENS
+
+if TYPE_CHECKING:
+    from mlaplan.serving.simulator.rank import Rank
 
 
 class Sequence:
@@ -18,8 +22,8 @@ class Sequence:
     """
 
     __slots__ = (
-        "again", "blocks", "done", "finish", "full", "grows", "handed", "hits", "left", "number", "order", "origin", "prompt",
-        "rounds", "start", "used",
+        "again", "blocks", "done", "finish", "full", "grows", "handed", "hits", "left", "number", "order", "origin",
+        "prompt", "rounds", "start", "used",
     )  # fmt: skip
 
     def __init__(self, number: int, prompt: int, output: int, rounds: int, ids: Ids[int]) -> None:
@@ -33,7 +37,7 @@ class Sequence:
         self.again = False  # preempted before
         self.grows: NDArray[np.int64] | None = None  # rounds that take a new block
         self.handed = False  # its prompt was computed elsewhere
-        self.origin: tuple[object, Sequence] | None = None  # the rank that computed it, and its holding there
+        self.origin: tuple[Rank, Sequence] | None = None  # the rank that computed it, and its holding there
 
     def grow_rounds(self, now: int, block: int) -> NDArray[np.int64]:
         """Rounds, counted as those of the replica which is in `now`, that write a token beyond the blocks held.
@@ -59,7 +63,9 @@ class Sequence:
         self.again, self.handed = True, False
 
 
-def drawn_rounds(tokens: NDArray[np.int64], drafts: int, acceptance: float, rng: np.random.Generator) -> NDArray[np.int64]:
+def drawn_rounds(
+    tokens: NDArray[np.int64], drafts: int, acceptance: float, rng: np.random.Generator
+) -> NDArray[np.int64]:
     """Rounds in which each sequence gets its tokens, if each yields 1 + as many drafts as are accepted in a row.
 
     P(at least j accepted) = acceptance^j for j up to `drafts`. Source: Leviathan et al., arXiv:2211.17192, sec. 3.

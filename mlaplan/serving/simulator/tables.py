@@ -14,7 +14,8 @@ tile's work off.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,7 +37,7 @@ FEWEST_KEYS = 64  # of a context or reach node
 
 
 class StepGrid:
-    """The grids of one replica, as `server.Steps`. Held at the edges, linear beyond the last context, reach and token."""
+    """The grids of one replica, as `server.Steps`: held below the first node, linear beyond the last."""
 
     def __init__(
         self, batches: Sequence[float], contexts: Sequence[float], decode_s: NDArray[np.float64],
@@ -73,7 +74,7 @@ class StepGrid:
 
 
 def _place(nodes: list[float], x: float) -> tuple[int, float]:
-    """(segment, fraction of the way through it): held below the first node, beyond the last the last segment goes on."""
+    """(segment, fraction of the way through it): held below the first node; the last segment goes on."""
     if x <= nodes[0] or len(nodes) == 1:
         return 0, 0.0
     i = min(bisect_right(nodes, x), len(nodes) - 1) - 1
@@ -94,13 +95,17 @@ def _nodes(most: float, count: int) -> list[int]:
     """From `FEWEST_KEYS` to `most`, evenly in the logarithm below a sixteenth of it and evenly above."""
     most = max(int(most), 2 * FEWEST_KEYS)
     fine = np.geomspace(FEWEST_KEYS, max(most / 16, FEWEST_KEYS), 4)
-    return sorted({*fine.round().astype(int).tolist(), *np.linspace(most / 16, most, count - 4).astype(int).tolist()} - {0})
+    return sorted(
+        {*fine.round().astype(int).tolist(), *np.linspace(most / 16, most, count - 4).astype(int).tolist()} - {0}
+    )
 
 
-def priced(s: Setting, strategy: Strategy, budget: Budget, *, most_prompt: int, most_context: int) -> tuple[StepGrid, int]:
+def priced(
+    s: Setting, strategy: Strategy, budget: Budget, *, most_prompt: int, most_context: int
+) -> tuple[StepGrid, int]:
     """(grids of a strategy for batches up to its own, cache tokens of one attention-DP rank)."""
     batches = grid(max(strategy.batch, 1))
-    rows = Table(to_table([_with_batch(strategy, b) for b in batches]))
+    rows = Table(to_table([replace(strategy, batch=b) for b in batches]))
     need = np.zeros(len(batches))
     contexts = _nodes(most_context, CONTEXT_NODES)
     columns = [phases.decode(s, rows, c, budget, need) for c in contexts]  # a memo holds for one context
@@ -120,10 +125,17 @@ def priced(s: Setting, strategy: Strategy, budget: Budget, *, most_prompt: int, 
         return one, whole
 
     steps, passes = (np.stack(c, axis=1) for c in zip(*(step(Prefill(2 * r)) for r in reaches), strict=True))
-    return StepGrid(batches, contexts, decode_s, tokens, reaches, steps, passes, _key_s(step, tokens, reaches, steps)), kv_tokens
+    return StepGrid(
+        batches, contexts, decode_s, tokens, reaches, steps, passes, _key_s(step, tokens, reaches, steps)
+    ), kv_tokens
 
 
-def _key_s(step: object, tokens: Sequence[int], reaches: Sequence[int], steps: NDArray[np.float64]) -> float:
+def _key_s(
+    step: Callable[[Prefill], tuple[NDArray[np.float64], NDArray[np.float64]]],
+    tokens: Sequence[int],
+    reaches: Sequence[int],
+    steps: NDArray[np.float64],
+) -> float:
     """Time per further key: prompts of a quarter of the length with as many pairs have more keys."""
     t, i = tokens[-1], len(reaches) // 2
     r = reaches[i]
@@ -133,10 +145,4 @@ def _key_s(step: object, tokens: Sequence[int], reaches: Sequence[int], steps: N
     more = keys - max(r + t / 2, t)
     if more <= 0:
         return 0.0
-    return max(float(step(several)[0][-1] - steps[-1, i]) / more, 0.0)  # type: ignore[operator]
-
-
-def _with_batch(strategy: Strategy, batch: int) -> Strategy:
-    from dataclasses import replace
-
-    return replace(strategy, batch=batch)
+    return max(float(step(several)[0][-1] - steps[-1, i]) / more, 0.0)
