@@ -196,7 +196,15 @@ class Replica:
             if n > 1 and rank.running and rank.cache.available < n * (len(rank.running) + 1):
                 taken = np.cumsum(self.grow[rank.place, self._places(n)])
                 n = max(int(np.searchsorted(taken, rank.cache.available, side="right")), 1)
-        self.rounds, self.first_s, self.slope_s, self.drain_s = n, d, slope * growth, 0.0
+        self.rounds, self.first_s, self.slope_s, self.drain_s = min(n, self._unseen()), d, slope * growth, 0.0
+
+    def _unseen(self) -> int:
+        """Rounds until a decision knows of the first request that came before this step and is not yet seen."""
+        times = [rank.incoming[0][0] for rank in self.ranks if rank.incoming]
+        if not times:
+            return self.ring
+        known = [*list(self.history)[1:], self.start_s]
+        return next(j for j, at_s in enumerate(known, 1) if at_s + TICK >= min(times))
 
     def after(self, j: int) -> float:
         """Time of the first j rounds."""
