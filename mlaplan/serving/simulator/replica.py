@@ -6,8 +6,8 @@ the context grows by the same in each round, so j rounds take
 
     T(j) = j d + g j (j - 1) / 2        d the first round, g the growth of a round's time from one to the next
 
-An arrival cuts a stretch at the first round whose decision knew of it. All ranks wait for the slowest, and a round is
-priced as if each had as many sequences as the fullest: the mixture-of-experts layers of the others are overestimated.
+An arrival cuts a stretch at the first round whose decision knew of it. All ranks wait for the slowest: a step is priced
+as if each had the work of the fullest, less what routed experts are spared by the others having less.
 
 With prompts (T new tokens on a rank, b sequences that decode):
     prefill first   prefill(T); decode waits
@@ -145,18 +145,21 @@ class Replica:
 
     def _prompt_step(self) -> float:
         """Time of the slowest rank."""
-        h, longest, drain = self.server, 0.0, 0.0
+        h, longest, drain, most, total = self.server, 0.0, 0.0, 0, 0
         self.rounds = 1 if h.mixed and any(rank.running for rank in self.ranks) else 0
-        fullest, context = self._slowest() if self.rounds else (0, 0.0)
         for rank, p in zip(self.ranks, self.prompts, strict=True):
-            decoding = len(rank.running) * (1 + h.drafts) if h.mixed else 0
+            decoding = len(rank.running) * (1 + h.drafts) if self.rounds else 0
+            total += p.tokens + decoding
             if p.tokens:
                 step, whole = h.steps.prefill(p.tokens + decoding, p.pairs, p.keys + decoding)
-                longest, drain = max(longest, step), max(drain, whole - step)
+                drain = max(drain, whole - step)
+                if step > longest:
+                    longest, most = step, p.tokens + decoding
+        longest -= h.steps.spared(False, most, total / len(self.ranks))
         if self.rounds:
-            alone = h.steps.decode(fullest, context)[0]
-            shared = longest + alone - h.steps.decode(fullest, LEAST_CONTEXT)[0]
-            longest = max(shared, alone)
+            fullest, context = self._slowest()
+            alone = h.steps.decode(fullest, context)[0] - self._spared(fullest)
+            longest = max(longest + alone - h.steps.decode(fullest, LEAST_CONTEXT)[0] + self._spared(fullest), alone)
         self.first_s, self.slope_s, self.drain_s = longest, 0.0, drain
         return longest
 
@@ -166,6 +169,12 @@ class Replica:
         """(sequences of the fullest rank, mean context as if the rank with most cached tokens had as many)."""
         fullest = max(len(rank.running) for rank in self.ranks)
         return fullest, max(rank.context for rank in self.ranks) / fullest
+
+    def _spared(self, fullest: int) -> float:
+        if len(self.ranks) == 1:
+            return 0.0
+        mean = sum(len(rank.running) for rank in self.ranks) / len(self.ranks)
+        return self.server.steps.spared(True, fullest, mean)
 
     def _stretch(self) -> None:
         """As many rounds as nothing changes in."""
@@ -183,6 +192,7 @@ class Replica:
         slow = max(self.ranks, key=lambda rank: (rank.context, rank.growth))
         context = slow.context / fullest
         d, slope, until = h.steps.decode(fullest, context)
+        d -= self._spared(fullest)
         growth = slow.growth / fullest
         if not self.leap:
             n = 1

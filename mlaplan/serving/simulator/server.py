@@ -25,6 +25,10 @@ class Steps(Protocol):
         """
         ...
 
+    def spared(self, decode: bool, fullest: float, mean: float) -> float:
+        """Time that a step is shorter where ranks have `mean` sequences or tokens and one has `fullest`. [s]"""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Server:

@@ -6,6 +6,9 @@ prefill   over new tokens and reach, the mean context that a new token attends t
 
     f(T, pairs, keys) = grid(T, pairs / T) + key_s (keys - keys of one prompt with as many tokens and pairs)
 
+experts   the part of a step that routed experts compute: it goes with the tokens of all ranks, not with those of the
+          fullest, so where ranks have unequal work the mean counts. The exchange between ranks goes with the fullest.
+
 A node (T, r) is the step of T tokens out of prompts of 2 r tokens with nothing cached: whole prompts where T is larger,
 else a mean chunk of one, which attends to r + T/2 keys. Kernels round up to tiles; between nodes a step may be up to a
 tile's work off.
@@ -22,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlaplan.costs import phases
-from mlaplan.costs.factor import Table
+from mlaplan.costs import step as layers
+from mlaplan.costs.factor import Columns, Memo, Table
 from mlaplan.costs.operators import Prefill
 from mlaplan.serving.step_tables import TOKENS_AT_LEAST, grid
 from mlaplan.strategy import Strategy, to_table
@@ -42,14 +46,18 @@ class StepGrid:
     def __init__(
         self, batches: Sequence[float], contexts: Sequence[float], decode_s: NDArray[np.float64],
         tokens: Sequence[float], reaches: Sequence[float], step_s: NDArray[np.float64], pass_s: NDArray[np.float64],
-        key_s: float = 0.0,
+        key_s: float = 0.0, experts: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
     ) -> None:  # fmt: skip
-        """decode_s[batch, context]; step_s and pass_s[tokens, reach]: until the next step can start, and to the end."""
+        """decode_s[batch, context]; step_s and pass_s[tokens, reach]: until the next step can start, and to the end.
+
+        experts: seconds by batch and by tokens.
+        """
         self.batches, self.contexts = np.asarray(batches, float), [float(c) for c in contexts]
         self.decode_s = np.asarray(decode_s, float)
         self.tokens, self.reaches = [float(t) for t in tokens], [float(r) for r in reaches]
         self.step_s, self.drain_s = np.asarray(step_s, float).tolist(), (np.asarray(pass_s) - step_s).tolist()
         self.key_s = key_s
+        self.experts = experts
         self._rows: dict[int, list[float]] = {}
 
     def decode(self, batch: int, context: float) -> tuple[float, float, float]:
@@ -71,6 +79,13 @@ class StepGrid:
         j, v = _place(self.reaches, reach)
         step = _corner(self.step_s, i, j, u, v) + self.key_s * (keys - max(reach + tokens / 2.0, tokens))
         return step, step + _corner(self.drain_s, i, j, u, v)
+
+    def spared(self, decode: bool, fullest: float, mean: float) -> float:
+        if self.experts is None or mean >= fullest:
+            return 0.0
+        nodes, values = (self.batches, self.experts[0]) if decode else (self.tokens, self.experts[1])
+        at = np.interp((mean, fullest), nodes, values)
+        return float(at[1] - at[0])
 
 
 def _place(nodes: list[float], x: float) -> tuple[int, float]:
@@ -125,9 +140,34 @@ def priced(
         return one, whole
 
     steps, passes = (np.stack(c, axis=1) for c in zip(*(step(Prefill(2 * r)) for r in reaches), strict=True))
-    return StepGrid(
-        batches, contexts, decode_s, tokens, reaches, steps, passes, _key_s(step, tokens, reaches, steps)
-    ), kv_tokens
+    experts = None
+    if strategy.dp > 1:
+        decode_share, prefill_share = _expert_shares(s, rows, table, tokens, contexts[-1])
+        experts = decode_share * decode_s[:, -1], prefill_share * steps[:, len(reaches) // 2]
+    found = StepGrid(
+        batches, contexts, decode_s, tokens, reaches, steps, passes, _key_s(step, tokens, reaches, steps), experts
+    )
+    return found, kv_tokens
+
+
+def _expert_shares(
+    s: Setting, rows: Table, prompts: Table, tokens: Sequence[int], context: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Share of routed experts' kernels in the layers of a decode round by batch, and of a prefill step by tokens."""
+    decode = layers.decode_blocks(s, layers.decode_cells(rows), context, Memo())
+    cells = layers.prefill_cells(prompts, np.array(tokens))
+    prefill = layers.prefill_blocks(s, cells, Prefill(2 * FEWEST_KEYS), Memo())
+    routed = [name for name, f in s.model.ffn.items() if f.kind == "moe"]
+    counts: dict[str, int] = {}
+    for run in s.model.layers:
+        for name in (*run.attention, *run.ffn):
+            counts[name] = counts.get(name, 0) + run.count
+
+    def share(blocks: Columns) -> NDArray[np.float64]:
+        whole = sum(n * (blocks[f"{name}.chip"] + blocks[f"{name}.link"]) for name, n in counts.items())
+        return np.asarray(sum(counts[name] * blocks[f"{name}.chip"] for name in routed) / whole)
+
+    return share(decode), share(prefill)
 
 
 def _key_s(

@@ -50,6 +50,7 @@ class Rank:
         self.filling: list[Job] = []
         self.running: list[Job] = []
         self.extra: dict[int, int] = {}  # job: tokens about to be written by the step under way
+        self.lengths: dict[int, int] = {}  # prompts as they were sent
         self.letting_go = self.turns = self.preemptions = self.evictions = 0
 
     def blocks(self, tokens: int) -> int:
@@ -113,8 +114,6 @@ class Rank:
     def original(self, j: Job) -> int:
         return self.lengths[j.number]
 
-    lengths: dict[int, int] = {}
-
     def let_go(self, j: Job) -> None:
         self.letting_go += 1
         place = {i: n for n, i in enumerate(j.used)}
@@ -132,7 +131,9 @@ class Rank:
                 j.used.append(i)
 
 
-def run(requests: Requests, server: Server, rounds: list[int], concurrency: int | None = None) -> dict[str, list[float]]:
+def run(
+    requests: Requests, server: Server, rounds: list[int], concurrency: int | None = None
+) -> dict[str, list[float]]:
     """ttft, end and preemptions by request, and totals."""
     n = len(requests)
     ids = requests.hash_ids or [[]] * n
@@ -209,22 +210,25 @@ def run(requests: Requests, server: Server, rounds: list[int], concurrency: int 
         b = max(decoding)
         context = 0.0
         if b:
-            context = max(
-                sum(j.prompt + j.decoded * (j.left - 1) / j.rounds for j in r.running) for r in ranks
-            ) / b
-        took = 0.0
+            context = max(sum(j.prompt + j.decoded * (j.left - 1) / j.rounds for j in r.running) for r in ranks) / b
+        took, most, total = 0.0, 0, 0
+        spared = h.steps.spared(True, b, sum(decoding) / len(ranks))
         for r, p in zip(ranks, steps, strict=True):
             new = sum(t for _, _, t in p)
+            own = len(r.running) * (1 + h.drafts) * h.mixed
+            total += new + own
             if new:
                 pairs = sum(t * (s + t / 2) for _, s, t in p)
                 keys = sum(s + t for _, s, t in p)
-                own = len(r.running) * (1 + h.drafts) * h.mixed
-                took = max(took, h.steps.prefill(new + own, pairs, keys + own)[0])
+                step = h.steps.prefill(new + own, pairs, keys + own)[0]
+                if step > took:
+                    took, most = step, new + own
+        took -= h.steps.spared(False, most, total / len(ranks))
         if prompts and rounds_now:
-            alone = h.steps.decode(b, context)[0]
-            took = max(took + alone - h.steps.decode(b, 1.0)[0], alone)
+            alone = h.steps.decode(b, context)[0] - spared
+            took = max(took + alone - (h.steps.decode(b, 1.0)[0] - spared), alone)
         elif not prompts:
-            took = h.steps.decode(b, context)[0] if b else TICK
+            took = h.steps.decode(b, context)[0] - spared if b else TICK
         if h.lag_steps:
             starts = [*starts, began][1:]
         now += took
