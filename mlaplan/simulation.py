@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from mlaplan.costs import phases
+from mlaplan.costs.factor import Table
 from mlaplan.errors import MlaplanError
 from mlaplan.explain import acceptance
 from mlaplan.serving.simulator.server import Fleet, Pool, Server
 from mlaplan.serving.simulator.tables import priced
 from mlaplan.serving.steady import acceptance_from
+from mlaplan.strategy import to_table
 
 if TYPE_CHECKING:
     from mlaplan.rules.rule import Question
@@ -83,3 +87,45 @@ def uniform_requests(isl: int, osl: int, count: int, rate: float | None = None, 
     gaps = np.random.default_rng(seed).exponential(1.0, count)
     arrival = np.cumsum(gaps) / rate if rate else np.zeros(count)
     return Requests(arrival, np.full(count, isl, dtype=np.int64), np.full(count, osl, dtype=np.int64))
+
+
+def split_fleet(
+    q: Question, st: Strategy, prefill_q: Question, prefill_st: Strategy, longest: Longest, *,
+    tokens_given: float | None = None, routing: Routing = "least_loaded",
+) -> Fleet:  # fmt: skip
+    """Prompts on the replicas of one plan, outputs on those of another, the cache sent between them."""
+    serve = server_of(q, st, longest, tokens_given=tokens_given, role="decode")
+    prefill = server_of(prefill_q, prefill_st, longest, role="prefill")
+    return Fleet(
+        Pool(serve, st.replicas, routing),
+        Pool(prefill, prefill_st.replicas, routing),
+        transfer(q, st, prefill_q),
+    )
+
+
+def transfer(q: Question, st: Strategy, sender: Question) -> Callable[[int], float]:
+    """Seconds to receive the cache of so many tokens: latency + tokens x bytes per token and chip / link.
+
+    Every receiving chip gets its own part over its own link, the slower of both sides' scale-out, all of it after the
+    prompt is done: nothing overlaps with the computation of layers.
+    """
+    links = []
+    for one in (q, sender):
+        if one.setting.chip.scale_out is None:
+            raise MlaplanError(f"{one.setting.chip.name} has no network to hand a cache over")
+        links.append(one.setting.chip.scale_out)
+    rate = min(float(link.bandwidth) for link in links)
+    latency = max(0.0 if link.latency is None else float(link.latency) for link in links)
+    row = Table(to_table([replace(st, replicas=1)]))
+    columns = phases.decode(q.setting, row, q.budget.max_context, q.budget, np.zeros(1), detail=True)
+    per_token = float(np.ravel(columns["kv_bytes_per_token"])[0])
+    return lambda tokens: latency + tokens * per_token / rate
+
+
+def without_prefix_cache(fleet: Fleet) -> Fleet:
+    """The same fleet, keeping no block of a finished prompt."""
+
+    def pool(p: Pool) -> Pool:
+        return replace(p, server=replace(p.server, prefix_cache=False))
+
+    return replace(fleet, serve=pool(fleet.serve), prefill=pool(fleet.prefill) if fleet.prefill else None)
