@@ -24,9 +24,7 @@ class Routing(StrEnum):
 
 
 def simulate(
-    plan: Annotated[
-        str | None, typer.Argument(metavar="[PLAN]", help="A plan of `recommend --save-plan`.")
-    ] = None,
+    plan: Annotated[str | None, typer.Argument(metavar="[PLAN]", help="A plan of `recommend --save-plan`.")] = None,
     trace: Annotated[
         str | None,
         typer.Option("--trace", metavar="FILE", help="Requests as JSON lines in Mooncake's format; chat: one of ours."),
@@ -88,9 +86,7 @@ def simulate(
         check(path)
     check_picture(plot)
     limits = limit("--ttft", ttft), limit("--tpot", tpot)
-    asked = simulating.Asked(
-        trace, synthetic, isl, osl, requests, rate, burstiness, concurrency, seed
-    )
+    asked = simulating.Asked(trace, synthetic, isl, osl, requests, rate, burstiness, concurrency, seed)
     if plan is None:
         simulating.only_write(asked, write_trace, plot)
         return EXIT_OK
@@ -113,5 +109,3 @@ def _rendered(found: Simulated, output: Format) -> str:
     if output is Format.csv:
         return tables.as_csv(simulate_data.rows(found))
     return simulate_text.markdown(found) if output is Format.md else simulate_text.report(found)
-
-

@@ -80,7 +80,9 @@ def requests_of(asked: Asked, own: Workload | None) -> tuple[Requests, str, int 
     isl = load.lengths("--isl", asked.isl) if asked.isl else load.Lengths("value", own.isl if own else 1)
     osl = load.lengths("--osl", asked.osl) if asked.osl else load.Lengths("value", own.osl if own else 1)
     if rate is None and concurrency is None:
-        raise MlaplanError("nothing says how many requests come: the plan has no load; expected --rate or --concurrency")
+        raise MlaplanError(
+            "nothing says how many requests come: the plan has no load; expected --rate or --concurrency"
+        )
     count = asked.count or (COUNT if concurrency is None else WAVES * concurrency)
     if count > MOST_REQUESTS:
         raise MlaplanError(f"{count:,} requests are too many; expected --requests up to {MOST_REQUESTS:,}")
@@ -148,9 +150,7 @@ def run(
     else:
         second = read_plan(prefill)
         _same_model(q, second[0], prefill)
-        fleet = simulation.split_fleet(
-            q, st, second[0], second[1], longest, tokens_given=tokens, routing=spread
-        )
+        fleet = simulation.split_fleet(q, st, second[0], second[1], longest, tokens_given=tokens, routing=spread)
     if not prefix_cache:
         fleet = simulation.without_prefix_cache(fleet)
     outcome = simulate(found, fleet, concurrency=concurrency, seed=asked.seed, progress=progress(sys.stderr))
@@ -179,5 +179,3 @@ def progress(stream: object) -> Progress | None:
             print(f"\rsimulating [{bar:<30}] {part:3d} %{end}", end="", file=sys.stderr, flush=True)
 
     return tell
-
-
