@@ -154,7 +154,7 @@ def _busy(p: PoolOutcome) -> str:
     if not p.busy_s:
         return "never"
     prompts = words.percent(p.prefill_s / p.busy_s)
-    batch = f", {words.plain(p.mean_batch)} sequences a rank in rounds without" if p.decode_s else ""
+    batch = f", {words.plain(p.mean_batch)} sequences a rank in a decode round" if p.mean_batch else ""
     return f"steps with prompts {prompts} of the time{batch}"
 
 
