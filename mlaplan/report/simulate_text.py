@@ -42,7 +42,8 @@ class Simulated:
 
     @property
     def met(self) -> bool:
-        return self.outcome.meets(*self.limits) if any(self.limits) else True
+        """Whether anything was served and all limits hold."""
+        return not self.outcome.refused.all() and (not any(self.limits) or self.outcome.meets(*self.limits))
 
     @property
     def chips(self) -> int:
