@@ -30,7 +30,7 @@ def draw(s: Simulated, path: str) -> None:
     matplotlib.rcParams["svg.hashsalt"] = "mlaplan"  # the same file for the same numbers
     o = s.outcome
     figure = Figure(figsize=(10, 7.5), layout="constrained")
-    figure.suptitle("\n".join(wrapped(line, width=110) for line in head(s).replace("\n", " ").split("\n")), fontsize=10)
+    figure.suptitle(wrapped(head(s).replace("\n", " ").replace("  ", " "), width=120), fontsize=10)
     axes = figure.subplots(2, 2)
     _distribution(axes[0, 0], o.ttft_s, "TTFT", s.limits[0])
     _distribution(axes[0, 1], o.tpot_s, "TPOT", s.limits[1])
@@ -49,11 +49,12 @@ def _distribution(axes: Axes, column: NDArray[np.float64], name: str, limit: Lim
         share = np.linspace(0, 1, min(len(found), MOST_POINTS))
         at = np.quantile(found, share) * scale
         axes.plot(at, share, color=BLUE)
-        for p in (50, 95, 99):
+        for p, place in ((50, (8, -4)), (95, (8, -12)), (99, (8, -24))):
             value = float(np.percentile(found, p)) * scale
             axes.plot([value], [p / 100], "o", color=BLUE, markersize=4)
-            axes.annotate(f"p{p} {value:.3g} {unit}", (value, p / 100), xytext=(6, -10), textcoords="offset points",
-                          fontsize=8)  # fmt: skip
+            axes.annotate(f"p{p} {value:.3g} {unit}", (value, p / 100), xytext=place, textcoords="offset points",
+                          fontsize=8, arrowprops={"arrowstyle": "-", "lw": 0.5, "color": BLUE})  # fmt: skip
+        axes.margins(x=0.15)
         if limit is not None:
             axes.axvline(limit.seconds * scale, color=RED, linestyle="--", linewidth=1)
             axes.annotate("limit", (limit.seconds * scale, 0.03), xytext=(4, 0), textcoords="offset points", fontsize=8,

@@ -104,7 +104,7 @@ def head(s: Simulated) -> str:
     load = f"{s.concurrency:,} in flight" if s.offered is None else _offered(s.offered)
     count = words.times(len(o.sent_s), "request")
     lengths = f"{o.prompt.mean():,.0f} tokens in and {o.output.mean():,.0f} out on average"
-    return "\n".join([wrapped(f"{what}, {q.profile.label}"), wrapped(f"{count} {s.source}: {lengths}, {load}")])
+    return "\n".join([wrapped(f"{what}, {q.profile.label}:"), wrapped(f"{count} {s.source}, {lengths}, {load}")])
 
 
 def _offered(rate: float) -> str:
