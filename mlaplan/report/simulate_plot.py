@@ -49,12 +49,12 @@ def _distribution(axes: Axes, column: NDArray[np.float64], name: str, limit: Lim
         share = np.linspace(0, 1, min(len(found), MOST_POINTS))
         at = np.quantile(found, share) * scale
         axes.plot(at, share, color=BLUE)
-        for p, place in ((50, (8, -4)), (95, (8, -12)), (99, (8, -24))):
+        for p, place, side in ((50, (8, -4), "left"), (95, (-8, 4), "right"), (99, (8, -14), "left")):
             value = float(np.percentile(found, p)) * scale
             axes.plot([value], [p / 100], "o", color=BLUE, markersize=4)
             axes.annotate(f"p{p} {value:.3g} {unit}", (value, p / 100), xytext=place, textcoords="offset points",
-                          fontsize=8, arrowprops={"arrowstyle": "-", "lw": 0.5, "color": BLUE})  # fmt: skip
-        axes.margins(x=0.15)
+                          ha=side, fontsize=8)  # fmt: skip
+        axes.margins(x=0.12)
         if limit is not None:
             axes.axvline(limit.seconds * scale, color=RED, linestyle="--", linewidth=1)
             axes.annotate("limit", (limit.seconds * scale, 0.03), xytext=(4, 0), textcoords="offset points", fontsize=8,
@@ -71,7 +71,9 @@ def _distribution(axes: Axes, column: NDArray[np.float64], name: str, limit: Lim
 def _queue(axes: Axes, pools: list[tuple[str, PoolOutcome]]) -> None:
     axes.set_title("Requests", fontsize=10)
     for (name, p), style in zip(pools, ("-", ":"), strict=False):
-        axes.plot(p.series.time_s, p.series.running, color=BLUE, linestyle=style, linewidth=1, label=f"{name}running")
+        if p.series.running.any():
+            axes.plot(p.series.time_s, p.series.running, color=BLUE, linestyle=style, linewidth=1,
+                      label=f"{name}running")  # fmt: skip
         axes.plot(p.series.time_s, p.series.waiting, color=RED, linestyle=style, linewidth=1, label=f"{name}waiting")
     _over_time(axes, "requests")
 

@@ -137,7 +137,8 @@ def totals(s: Simulated) -> list[str]:
         )
     ]  # fmt: skip
     pools = [("", o.serve)] if o.prefill is None else [("outputs: ", o.serve), ("prompts: ", o.prefill)]
-    out += [words.line("busy", "; ".join(name + _busy(p) for name, p in pools))]
+    replicas = {id(o.serve): s.fleet.serve.replicas, id(o.prefill): s.fleet.prefill.replicas if s.fleet.prefill else 1}
+    out += [words.line("busy", "; ".join(name + _busy(p, replicas[id(p)] * o.makespan_s) for name, p in pools))]
     out += [words.line("cache", "; ".join(name + _cache(p) for name, p in pools))]
     looked = o.prefill or o.serve
     if s.fleet.serve.server.prefix_cache and looked.hit_tokens:
@@ -151,12 +152,13 @@ def totals(s: Simulated) -> list[str]:
     return out
 
 
-def _busy(p: PoolOutcome) -> str:
+def _busy(p: PoolOutcome, whole_s: float) -> str:
+    """Share of the run in which replicas worked, and in which they computed prompts."""
     if not p.busy_s:
         return "never"
-    prompts = words.percent(p.prefill_s / p.busy_s)
+    prompts = f", {words.percent(p.prefill_s / whole_s)} in steps with prompts" if p.decode_s and p.prefill_s else ""
     batch = f", {words.plain(p.mean_batch)} sequences a rank in a decode round" if p.mean_batch else ""
-    return f"steps with prompts {prompts} of the time{batch}"
+    return f"{words.percent(p.busy_s / whole_s)} of the time{prompts}{batch}"
 
 
 def _cache(p: PoolOutcome) -> str:

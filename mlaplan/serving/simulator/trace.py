@@ -116,9 +116,10 @@ def _request(line: str, after_ms: float) -> tuple[Row | None, list[Wrong], float
             wrong.append((1, f"has no '{key}'" + (f", but '{near}'" if near else ""), LINE))
         elif told := _number(row[key], *LIMITS[key], whole=key != "timestamp"):
             wrong.append((_column(line, key), f"{key} {told}", EXPECTED[key]))
-    at_ms = row.get("timestamp")
-    clock = float(at_ms) if "timestamp" in row and not _number(at_ms, *LIMITS["timestamp"], whole=False) else 0.0
-    if "timestamp" in row and not any(" timestamp" in f" {w[1]}" for w in wrong) and clock < after_ms:
+    at_ms: Any = row.get("timestamp")
+    timed = _number(at_ms, *LIMITS["timestamp"], whole=False) is None
+    clock = float(at_ms) if timed else 0.0
+    if timed and clock < after_ms:
         told = f"timestamp {clock:g} is before that of a line above, {after_ms:g}"
         wrong.append((_column(line, "timestamp"), told, "lines in the order of their timestamps"))
     ids = row.get("hash_ids", [])
