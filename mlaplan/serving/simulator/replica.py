@@ -44,8 +44,8 @@ class Ended(NamedTuple):
 class Replica:
     """`begin` decides and says when the step ends; `cut` shortens a stretch; `end` brings its results."""
 
-    def __init__(self, server: Server, tally: Tally, longest: int, leap: bool = True) -> None:
-        self.server, self.tally, self.leap = server, tally, leap
+    def __init__(self, server: Server, tally: Tally, longest: int) -> None:
+        self.server, self.tally = server, tally
         self.ranks = [Rank(server, place) for place in range(server.ranks)]
         self.round = 0
         self.version = 0  # of the step under way; others in the queue of events are void
@@ -194,8 +194,6 @@ class Replica:
         d, slope, until = h.steps.decode(fullest, context)
         d -= self._spared(fullest)
         growth = slow.growth / fullest
-        if not self.leap:
-            n = 1
         if n > 1 and context + growth * n > until:
             n = max(min(n, int((until - context) / growth) + 1), 1)
         if n > 1:

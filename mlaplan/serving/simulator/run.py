@@ -32,9 +32,9 @@ NO_IDS: tuple[int, ...] = ()
 class _Pool:
     """Replicas of a pool with their router and what is kept of them."""
 
-    def __init__(self, pool: Pool, requests: int, longest: int, leap: bool) -> None:
+    def __init__(self, pool: Pool, requests: int, longest: int) -> None:
         self.server, self.tally = pool.server, Tally(requests)
-        self.replicas = [Replica(pool.server, self.tally, longest, leap) for _ in range(pool.replicas)]
+        self.replicas = [Replica(pool.server, self.tally, longest) for _ in range(pool.replicas)]
         self.route = Router(self.replicas, pool.routing)
 
 
@@ -46,15 +46,14 @@ class _Run:
         concurrency: int | None,
         seed: int,
         progress: Progress | None,
-        leap: bool,
     ) -> None:
         n = self.count = len(requests)
         self.requests, self.fleet, self.progress = requests, fleet, progress
         # what the cache cannot hold is refused, and needs neither room nor draws
         output = np.minimum(requests.output, fleet.serve.server.kv_tokens + 1)
         longest = int(output.max(initial=1))
-        self.serve = _Pool(fleet.serve, n, longest, leap)
-        self.prefill = _Pool(fleet.prefill, n, 1, leap) if fleet.prefill else None
+        self.serve = _Pool(fleet.serve, n, longest)
+        self.prefill = _Pool(fleet.prefill, n, 1) if fleet.prefill else None
         self.first = self.prefill or self.serve
         self.pool_of = {id(r): pool for pool in (self.serve, self.prefill) if pool for r in pool.replicas}
         self.holder = {id(rank): r for pool in (self.serve, self.prefill) if pool for r in pool.replicas
@@ -228,12 +227,11 @@ class _Run:
 
 def simulate(
     requests: Requests, fleet: Fleet, *, concurrency: int | None = None, seed: int = 0,
-    progress: Progress | None = None, leap: bool = True,
+    progress: Progress | None = None,
 ) -> Outcome:  # fmt: skip
     """Runs the requests through the fleet.
 
     concurrency: that many are sent at once and each finished one is replaced, so that arrivals play no part (closed
     loop); without it they are sent as they arrive (open loop). seed: of the tokens that drafts yield.
-    leap: False takes every decode round by itself, which gives the same and takes longer.
     """
-    return _Run(requests, fleet, concurrency, seed, progress, leap).run()
+    return _Run(requests, fleet, concurrency, seed, progress).run()

@@ -47,17 +47,15 @@ def requests(rng: np.random.Generator, count: int, rate: float, longest: int, sh
 
 
 def alike(r: Requests, server: Server, concurrency: int | None, seed: int = 0) -> Outcome:
-    """The run, after checking it against the plain one and the one without leaps."""
+    """The run, after checking it against the plain one."""
     found = simulate(r, Fleet(Pool(server)), concurrency=concurrency, seed=seed)
-    walked = simulate(r, Fleet(Pool(server)), concurrency=concurrency, seed=seed, leap=False)
     rounds = drawn_rounds(r.output - 1, server.drafts, server.acceptance, np.random.default_rng(seed)).tolist()
     plain = naive.run(r, server, rounds, concurrency)
-    for one in (found, walked):
-        np.testing.assert_allclose(one.end_s, plain["end"], rtol=1e-9)
-        np.testing.assert_allclose(one.ttft_s, np.array(plain["first"]) - np.array(plain["sent"]), rtol=1e-7, atol=1e-9)
-        assert one.preempted.tolist() == plain["preempted"]
-        assert one.hit_tokens.tolist() == plain["hits"]
-        assert one.serve.evictions == plain["evictions"][0]
+    np.testing.assert_allclose(found.end_s, plain["end"], rtol=1e-9)
+    np.testing.assert_allclose(found.ttft_s, np.array(plain["first"]) - np.array(plain["sent"]), rtol=1e-7, atol=1e-9)
+    assert found.preempted.tolist() == plain["preempted"]
+    assert found.hit_tokens.tolist() == plain["hits"]
+    assert found.serve.evictions == plain["evictions"][0]
     return found
 
 
