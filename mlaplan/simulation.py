@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
 from mlaplan.costs import phases
 from mlaplan.costs.factor import Table
 from mlaplan.errors import MlaplanError
-from mlaplan.explain import acceptance
+from mlaplan.explain import acceptance, explain
 from mlaplan.serving.simulator.server import Fleet, Pool, Server
 from mlaplan.serving.simulator.tables import priced
 from mlaplan.serving.steady import acceptance_from
 from mlaplan.strategy import to_table
+from mlaplan.workload import Workload
 
 if TYPE_CHECKING:
     from mlaplan.rules.rule import Question
     from mlaplan.serving.simulator.requests import Requests
     from mlaplan.serving.simulator.server import Routing
+    from mlaplan.serving.simulator.tables import StepGrid
     from mlaplan.strategy import Strategy
 
 
@@ -120,6 +122,31 @@ def transfer(q: Question, st: Strategy, sender: Question) -> Callable[[int], flo
     columns = phases.decode(q.setting, row, q.budget.max_context, q.budget, np.zeros(1), detail=True)
     per_token = float(np.ravel(columns["kv_bytes_per_token"])[0])
     return lambda tokens: latency + tokens * per_token / rate
+
+
+def at_ends(q: Question, st: Strategy, server: Server, isl: int, osl: int, tokens_given: float | None) -> list[Server]:
+    """The server with everything unknown at its fast end, and at its slow one.
+
+    Decode and prefill steps at the ends of their 80 % bands, the front end and the tokens of a draft at those of their
+    intervals, all at once: the two runs enclose what single doubts do.
+    """
+    mean = replace(q, workload=Workload(isl, osl))
+    e = explain(mean, replace(st, replicas=1, batch=max(st.batch, 1)), tokens_given=tokens_given)
+    assert e.decode is not None
+    assert e.prefill is not None
+    d, p, engine = e.decode.step_s, e.prefill.step_s, q.setting.engine
+    accepted = acceptance(q, server.drafts, tokens_given)
+    steps = cast("StepGrid", server.steps)
+    out = []
+    for end, drafts in (("low", accepted.high), ("high", accepted.low)):
+        fronts = (engine.front_end_s, engine.front_end_per_token_s)
+        front = [getattr(one, end) if server.front_end_s else 0.0 for one in fronts]
+        out.append(replace(
+            server, steps=steps.scaled(getattr(d, end) / d.value, getattr(p, end) / p.value), front_end_s=front[0],
+            front_end_per_token_s=front[1],
+            acceptance=acceptance_from(drafts, server.drafts) if server.drafts else 0.0,
+        ))  # fmt: skip
+    return out
 
 
 def without_prefix_cache(fleet: Fleet) -> Fleet:

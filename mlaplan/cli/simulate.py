@@ -64,6 +64,9 @@ def simulate(
     tpot: Annotated[
         str | None, typer.Option("--tpot", metavar="LIMIT", help="Time per output token: p95:50ms, or 50ms.")
     ] = None,
+    band: Annotated[
+        bool, typer.Option("--band/--no-band", help="Run again with all that is unknown at its fast and slow ends.")
+    ] = True,
     seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Of everything that is drawn.")] = 0,
     write_trace: Annotated[
         str | None, typer.Option("--write-trace", metavar="FILE", help="Write the requests as a trace.")
@@ -90,7 +93,7 @@ def simulate(
     if plan is None:
         simulating.only_write(asked, write_trace, plot)
         return EXIT_OK
-    found = simulating.run(plan, prefill, asked, routing.value, prefix_cache, limits, write_trace)
+    found = simulating.run(plan, prefill, asked, routing.value, prefix_cache, limits, write_trace, band)
     write(_rendered(found, output), file)
     if plot is not None:
         from mlaplan.cli.questions import tell

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -133,7 +133,7 @@ def _write_trace(found: Requests, file: str) -> None:
 
 def run(
     plan: str, prefill: str | None, asked: Asked, routing: str, prefix_cache: bool,
-    limits: tuple[Limit | None, Limit | None], write_trace: str | None,
+    limits: tuple[Limit | None, Limit | None], write_trace: str | None, band: bool,
 ) -> Simulated:  # fmt: skip
     """The run of a plan, told on stderr while it goes."""
     from mlaplan import simulation
@@ -155,9 +155,24 @@ def run(
         fleet = simulation.split_fleet(q, st, second[0], second[1], longest, tokens_given=tokens, routing=spread)
     if not prefix_cache:
         fleet = simulation.without_prefix_cache(fleet)
-    outcome = simulate(found, fleet, concurrency=concurrency, seed=asked.seed, progress=progress(sys.stderr))
+    fleets = [fleet]
+    if band:
+        isl, osl = max(round(float(found.prompt.mean())), 1), max(round(float(found.output.mean())), 1)
+        serve = simulation.at_ends(q, st, fleet.serve.server, isl, osl, tokens)
+        other = (
+            simulation.at_ends(*second[:2], fleet.prefill.server, isl, osl, None) if second and fleet.prefill else []
+        )
+        for i, server in enumerate(serve):
+            pool = replace(fleet.prefill, server=other[i]) if fleet.prefill else None
+            fleets.append(replace(fleet, serve=replace(fleet.serve, server=server), prefill=pool))
+    runs = []
+    for i, one in enumerate(fleets):
+        told = progress(sys.stderr, i, len(fleets))
+        runs.append(simulate(found, one, concurrency=concurrency, seed=asked.seed, progress=told))
     offered = None if concurrency is not None else found.rate
-    return Simulated(q, st, second and second[:2], fleet, outcome, source, offered, concurrency, limits, asked.seed)
+    return Simulated(
+        q, st, second and second[:2], fleet, runs[0], source, offered, concurrency, limits, asked.seed, tuple(runs[1:])
+    )
 
 
 def _same_model(q: Question, other: Question, file: str) -> None:
@@ -165,19 +180,19 @@ def _same_model(q: Question, other: Question, file: str) -> None:
         raise MlaplanError(f"{file}: is a plan for {other.setting.model.name}; expected {q.setting.model.name}")
 
 
-def progress(stream: object) -> Progress | None:
-    """A bar on a terminal, nothing anywhere else."""
+def progress(stream: object, run: int = 0, runs: int = 1) -> Progress | None:
+    """A bar on a terminal over all runs, nothing anywhere else."""
     if not getattr(stream, "isatty", lambda: False)():
         return None
     shown = -1
 
     def tell(done: int, total: int) -> None:
         nonlocal shown
-        part = 100 * done // total
+        part = 100 * (run * total + done) // (runs * total)
         if part != shown:
             shown = part
             bar = "#" * (part * 30 // 100)
-            end = "\r" + " " * 60 + "\r" if done == total else ""
+            end = "\r" + " " * 60 + "\r" if part == 100 else ""
             print(f"\rsimulating [{bar:<30}] {part:3d} %{end}", end="", file=sys.stderr, flush=True)
 
     return tell

@@ -33,6 +33,9 @@ def document(s: Simulated) -> dict[str, Any]:
             "mean_output_tokens": float(o.output.mean()),
         },
         "times": {NAMES[name]: _spread(spread) for name, spread in spreads(o).items()},
+        "band": {end: {NAMES[name]: _spread(spread) for name, spread in spreads(one).items()}
+                 | {"output_tok_s": one.output_tok_s, "within_limits": float(one.within(*s.limits).mean())}
+                 for end, one in zip(("fast", "slow"), s.ends, strict=True)} if s.ends else None,
         "requests_per_s": o.requests_per_s,
         "output_tok_s": o.output_tok_s,
         "total_tok_s": o.total_tok_s,

@@ -39,6 +39,7 @@ class Simulated:
     concurrency: int | None
     limits: tuple[Limit | None, Limit | None]
     seed: int
+    ends: tuple[Outcome, ...] = ()  # with everything unknown at its fast end, and at its slow one
 
     @property
     def met(self) -> bool:
@@ -70,7 +71,7 @@ def between_outputs(o: Outcome) -> Spread:
 
 def report(s: Simulated) -> str:
     """The whole text."""
-    parts = [head(s), times(s), "\n".join([*totals(s), *service(s)])]
+    parts = [head(s), times(s), "\n".join([*band(s), *totals(s), *service(s)])]
     if found := notes(s):
         parts.append("\n".join(["Notes", *(wrapped(note, label="- ") for note in found)]))
     return "\n\n".join(parts)
@@ -79,7 +80,7 @@ def report(s: Simulated) -> str:
 def markdown(s: Simulated) -> str:
     """The same for a page."""
     rows = [[name, *_cells(spread)] for name, spread in spreads(s.outcome).items()]
-    lines = [line.rstrip() for line in [*totals(s), *service(s)]]
+    lines = [line.rstrip() for line in [*band(s), *totals(s), *service(s)]]
     points = [f"- {' '.join(line.split())}" for line in _joined(lines)]
     return "\n\n".join([head(s), as_markdown(HEAD, rows), "\n".join([*points, *(f"- {n}" for n in notes(s))])])
 
@@ -124,6 +125,20 @@ def times(s: Simulated) -> str:
 def _cells(spread: Spread) -> list[str]:
     values = (spread.mean, spread.p50, spread.p95, spread.p99, spread.max)
     return ["-" if np.isnan(v) else units.format_seconds(v) for v in values]
+
+
+def band(s: Simulated) -> list[str]:
+    """What the run is with every step, the front end and drafts at their fast or slow ends."""
+    if not s.ends:
+        return []
+    fast, slow = s.ends
+    parts = []
+    for name, column in (("TTFT", "ttft_s"), ("TPOT", "tpot_s")):
+        at_ends = [Spread.of(getattr(o, column)).p95 for o in (fast, slow)]
+        if not np.isnan(at_ends).any():
+            parts.append(f"{name} p95 {' to '.join(units.format_seconds(v) for v in at_ends)}")
+    parts.append(f"{' to '.join(words.plain(o.output_tok_s) for o in (slow, fast))} output tok/s")
+    return [words.line("band", "; ".join(parts))]
 
 
 def totals(s: Simulated) -> list[str]:

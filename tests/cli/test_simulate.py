@@ -60,6 +60,16 @@ def test_json_names_its_schema_and_units(plan: str, capsys: pytest.CaptureFixtur
     assert len({len(column) for column in series.values()}) == 1
     assert max(series["kv_held_share"]) <= data["serve"]["peak_kv_held_share"] + 1e-12 <= 1
     assert data["prefill"] is None
+    fast, slow = (data["band"][end] for end in ("fast", "slow"))
+    for name in ("ttft_s", "tpot_s", "e2e_s"):
+        assert fast[name]["p95"] < data["times"][name]["p95"] < slow[name]["p95"]
+    assert slow["output_tok_s"] <= data["output_tok_s"] <= fast["output_tok_s"]
+
+
+def test_the_band_can_be_left_out(plan: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "\nband " in run(capsys, plan, *SHORT)[1]
+    assert "\nband " not in run(capsys, plan, *SHORT, "--no-band")[1]
+    assert json.loads(run(capsys, plan, *SHORT, "--no-band", "--format", "json")[1])["band"] is None
 
 
 def test_csv_has_a_row_for_each_request_and_md_a_table(plan: str, capsys: pytest.CaptureFixture[str]) -> None:

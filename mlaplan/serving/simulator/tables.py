@@ -80,6 +80,16 @@ class StepGrid:
         step = _corner(self.step_s, i, j, u, v) + self.key_s * (keys - max(reach + tokens / 2.0, tokens))
         return step, step + _corner(self.drain_s, i, j, u, v)
 
+    def scaled(self, decode: float, prefill: float) -> StepGrid:
+        """The grids with all times of a kind multiplied."""
+        step = np.array(self.step_s) * prefill
+        whole = step + np.array(self.drain_s) * prefill
+        experts = None if self.experts is None else (self.experts[0] * decode, self.experts[1] * prefill)
+        return StepGrid(
+            self.batches.tolist(), self.contexts, self.decode_s * decode, self.tokens, self.reaches, step, whole,
+            self.key_s * prefill, experts,
+        )  # fmt: skip
+
     def spared(self, decode: bool, fullest: float, mean: float) -> float:
         if self.experts is None or mean >= fullest:
             return 0.0
