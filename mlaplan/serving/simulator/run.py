@@ -1,7 +1,7 @@
 """`simulate`: requests through a fleet, event by event.
 
-Events at one time happen in the order in which they depend on each other: steps end, transfers arrive, requests
-arrive, decisions are made. Of equals the one set down first goes first, so a run is the same every time.
+Events at one time happen in the order in which they depend on each other: steps end, transfers arrive, prompts are
+handed over, requests arrive, decisions are made. Of equals the one set down first goes first, so a run is the same every time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mlaplan.serving.simulator.server import Fleet, Pool
 
 Progress = Callable[[int, int], None]  # (requests done, requests in all)
-END, ARRIVED, ASKED, DECIDE = range(4)
+END, ARRIVED, PROMPTED, ASKED, DECIDE = range(5)
 NO_IDS: tuple[int, ...] = ()
 
 
@@ -154,7 +154,7 @@ class _Run:
             self._finish(now, s)
         for rank, s in found.prompted:
             if self.prefill and replica in self.prefill.replicas:
-                self._prompted_apart(now + found.drain_s, rank, s)
+                self._push(now + found.drain_s, PROMPTED, (rank, s))
                 continue
             self._token(now + found.drain_s, s)
             if s.left == 1:
@@ -164,7 +164,7 @@ class _Run:
                 replica.run(rank, s, now)
         self._push(now, DECIDE, replica)
 
-    def _prompted_apart(self, now: float, rank: Rank, s: Sequence) -> None:
+    def _prompted(self, now: float, rank: Rank, s: Sequence) -> None:
         """Its prompt is done in the prefill pool: the decode pool gets it, and this rank holds it until it is there."""
         i = s.number
         ids = NO_IDS if self.requests.hash_ids is None else self.requests.hash_ids[i]
@@ -202,6 +202,8 @@ class _Run:
                 self._decide(now, what)
             elif kind == ASKED:
                 self._asked(now, what)
+            elif kind == PROMPTED:
+                self._prompted(now, *what)
             else:
                 self._arrived(now, *what)
         return self._outcome()
