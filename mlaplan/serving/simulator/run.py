@@ -1,7 +1,8 @@
 """`simulate`: requests through a fleet, event by event.
 
 Events at one time happen in the order in which they depend on each other: steps end, transfers arrive, prompts are
-handed over, requests arrive, decisions are made. Of equals the one set down first goes first, so a run is the same every time.
+handed over, requests arrive, decisions are made. Of equals the one set down first goes first, so a run is the same
+every time.
 """
 
 from __future__ import annotations
