@@ -263,6 +263,7 @@ class Profile(Spec):
     version: Text
     versions: tuple[Text, ...]
     runs_on: tuple[EfficiencyClass, ...]
+    not_on: tuple[Text, ...] = field(default=(), description="chips of these classes that it does not run on")
     elsewhere: dict[EfficiencyClass, Text] = field(default_factory=dict, description="engine that serves the class")
     expands_mla: tuple[Text, ...] = field(default=(), description="MLA models it caches as full keys and values")
     kernel_choice: Literal["chip", "configuration"] = field(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MODULES = {
     "vllm": "mlaplan.engines.vllm", "sglang": "mlaplan.engines.sglang", "trtllm": "mlaplan.engines.trtllm",
+    "vllm_ascend": "mlaplan.engines.vllm_ascend",
 }  # fmt: skip
 MOST = 10**8  # of anything countable: products with bytes stay within 64 bits
 # parts of a plan that are counts, and how the engines spell the flag
@@ -85,7 +86,7 @@ class View:
 
     @cached_property
     def table(self) -> FlagTable:
-        return load_flags(self.deployment.base, self.version)
+        return load_flags(self.engine, self.version)
 
     @cached_property
     def line(self) -> CommandLine:
@@ -165,7 +166,7 @@ class View:
 
     @cached_property
     def profile(self) -> Profile:
-        return load_profile(f"{self.deployment.base}@{self.version}")
+        return load_profile(f"{self.engine}@{self.version}")
 
     @cached_property
     def attention(self) -> str | None:
@@ -179,11 +180,11 @@ class View:
     @cached_property
     def plan(self) -> dict[str, Any] | None:
         """The plan in the flags; None where a part of it is not known or makes no sense."""
-        if self.deployment.base not in MODULES:
+        if self.engine not in MODULES:
             return None
         if self.hides(*DEGREES, "kv_dtype"):
             return None
-        module = import_module(MODULES[self.deployment.base])
+        module = import_module(MODULES[self.engine])
         env = {name: word.text for name, word in self.launch.env.items() if not word.unknown}
         try:
             # the version is all that is read of the profile, which takes long to build

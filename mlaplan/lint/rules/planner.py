@@ -143,12 +143,12 @@ LIMITED = {"ep": "error", "dp": "error", "dcp": "warning", "cp": "warning", "tp"
 
 def _limits(view: View) -> Iterator[Found]:
     row = cells(view)
-    if row is None or view.chip is None or view.model is None or view.engine == "vllm_ascend":
+    if row is None or view.chip is None or view.model is None:
         return
     from mlaplan.engines.limits import limits
 
     chip_class = view.chip.efficiency_class
-    if chip_class not in view.profile.runs_on:
+    if chip_class not in view.profile.runs_on or view.chip.name in view.profile.not_on:
         other = view.profile.elsewhere.get(chip_class)
         hint = f"; {other} does" if other else ""
         yield Found(view.launch.anchor, f"{view.label} does not run on {view.chip.title}{hint}")
