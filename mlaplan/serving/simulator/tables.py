@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from mlaplan.costs import phases
 from mlaplan.costs import step as layers
-from mlaplan.costs.factor import Columns, Memo, Table
+from mlaplan.costs.factor import Memo, Spread, Table
 from mlaplan.costs.operators import Prefill
 from mlaplan.serving.step_tables import TOKENS_AT_LEAST, grid
 from mlaplan.strategy import Strategy, to_table
@@ -173,7 +173,7 @@ def _expert_shares(
         for name in (*run.attention, *run.ffn):
             counts[name] = counts.get(name, 0) + run.count
 
-    def share(blocks: Columns) -> NDArray[np.float64]:
+    def share(blocks: Spread) -> NDArray[np.float64]:
         whole = sum(n * (blocks[f"{name}.chip"] + blocks[f"{name}.link"]) for name, n in counts.items())
         return np.asarray(sum(counts[name] * blocks[f"{name}.chip"] for name in routed) / whole)
 
