@@ -110,6 +110,17 @@ Prefix = Annotated[
         help="Prompt tokens found in the cache, or their share: 0.5, 50%.",
     ),
 ]
+PrefixGroups = Annotated[
+    int | None,
+    _count("--prefix-groups", "Different prefixes of that length, each stored once in a cache for all that share it."),
+]
+PrefixRouting = Annotated[
+    bool | None,
+    typer.Option(
+        "--prefix-routing/--no-prefix-routing",
+        help="Send a request to a cache that has its prefix (with --prefix-groups, if none is given).",
+    ),
+]
 Ttft = Annotated[str | None, typer.Option("--ttft", metavar="TIME", help="Longest time to the first token: 5s.")]
 Tpot = Annotated[str | None, typer.Option("--tpot", metavar="TIME", help="Longest time per output token: 60ms.")]
 

@@ -36,6 +36,8 @@ def recommend(
     concurrency: o.Concurrency = None,
     rate: o.Rate = None,
     prefix: o.Prefix = None,
+    prefix_groups: o.PrefixGroups = None,
+    prefix_routing: o.PrefixRouting = None,
     ttft: o.Ttft = None,
     tpot: o.Tpot = None,
     objective: Annotated[Objective, typer.Option("--objective", help="What makes a plan good.")] = Objective.throughput,
@@ -89,7 +91,6 @@ def recommend(
     """
     from mlaplan.cli import launching, questions, strategies
     from mlaplan.cli.output import check, write
-    from mlaplan.plan import question
     from mlaplan.plan import recommend as run
     from mlaplan.report.plan_text import Answer
 
@@ -100,6 +101,7 @@ def recommend(
     work = questions.workload(
         _tokens("--isl", isl, ISL), _tokens("--osl", osl, OSL),
         concurrency=concurrency, rate=rate, prefix=prefix, ttft=ttft, tpot=tpot,
+        groups=prefix_groups, routing=prefix_routing,
     )  # fmt: skip
     pins = strategies.given(
         tp=tp, pp=pp, dp=dp, ep=ep, dcp=dcp, cp=cp, replicas=replicas, kv_layout=kv_layout, kv_dtype=kv_dtype,
@@ -117,7 +119,8 @@ def recommend(
     questions.check_drafts(subject.model, mtp, mtp_accept)
     strategies.check_precision(subject, pins)
     strategies.check_merge(given, pins.get("dcp"))
-    q = question(subject.chip, subject.model, subject.profile, work, given)
+    q, said = questions.asked(subject, work, given, pins)
+    questions.tell(said)
     found = run(q, devices, objective=objective.value, fixed=pins, top=top, given=given)
     if found.considered == 0:
         pinned = ", ".join(f"{name} {value}" for name, value in pins.items())

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from mlaplan.costs import memory, pipeline, placement
 from mlaplan.costs.factor import Columns, Memo, Table, by_values, distinct, size
+from mlaplan.costs.prefix import Shared
 from mlaplan.costs.roofline import Numeric, ceil_div
 from mlaplan.strategy import KV_DTYPES, KV_LAYOUTS, WEIGHT_DTYPES
 
@@ -28,11 +29,12 @@ ACTIVATIONS = (*SHARDS, "prefill_chunk")
 
 
 class Budget(NamedTuple):
-    """What the memory must serve: the longest sequence, and the user's own fraction and reserve."""
+    """What the memory must serve: the longest sequence, shared prefixes, and the user's own fraction and reserve."""
 
     max_context: int
     memory_fraction: float
     reserve_bytes: float | None = None
+    shared: Shared | None = None
 
 
 def shards(s: Setting, table: Table) -> memory.Shards:

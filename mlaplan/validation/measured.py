@@ -160,7 +160,10 @@ def read_plan(file: str) -> tuple[Question, Strategy, float | None]:
         chip, model = _spec(file, Chip, data["chip"], "chip"), _spec(file, Model, data["model"], "model")
         profile = _spec(file, Profile, data["engine"]["profile"], "engine.profile")
         w, o = data["workload"], data["overrides"]
-        work = Workload(w["isl_tokens"], w["osl_tokens"], w["concurrency"], w["rate_per_s"], w["prefix_tokens"])
+        work = Workload(
+            w["isl_tokens"], w["osl_tokens"], w["concurrency"], w["rate_per_s"], w["prefix_tokens"],
+            prefix_groups=w.get("prefix_groups"), prefix_routed=w.get("prefix_routed") is not False,
+        )  # fmt: skip
         given = Overrides(
             o["memory_fraction"], o["reserve_bytes"], o["price_usd_per_h"], o["imbalance"], o["tokens_per_step"],
             o["redundant_experts"], o.get("dcp_merge"), o.get("dcp_interleave"),
