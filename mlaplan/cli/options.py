@@ -159,6 +159,41 @@ Settings = Annotated[
     ),
 ]
 
+# ---- prefill and decode on separate chips ----
+
+
+class Disagg(StrEnum):
+    """Whether prefill and decode get chips of their own."""
+
+    off = "off"
+    on = "on"
+    auto = "auto"
+
+
+class KvOverlap(StrEnum):
+    """When a cache is sent: layer by layer while the prefill computes, or after it."""
+
+    layer = "layer"
+    none = "none"
+
+
+Disaggregate = Annotated[
+    Disagg, typer.Option("--disagg", help="Prefill and decode on chips of their own; auto: whichever serves more.")
+]
+PrefillChip = Annotated[
+    str | None, typer.Option("--prefill-chip", metavar="CHIP", help="Chips that prefill, where not CHIP.")
+]
+DecodeChip = Annotated[
+    str | None, typer.Option("--decode-chip", metavar="CHIP", help="Chips that decode, where not CHIP.")
+]
+KvLink = Annotated[
+    str | None,
+    typer.Option("--kv-link", metavar="RATE", help="Achieved rate of a chip's link between the pools: 20GB/s."),
+]
+KvSending = Annotated[
+    KvOverlap | None, typer.Option("--kv-overlap", help="Send the cache by layer while prefill computes, or after it.")
+]
+
 # ---- output ----
 
 Output = Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the result there.")]

@@ -12,6 +12,7 @@ from mlaplan.cli.formats import Format
 from mlaplan.errors import EXIT_FINDINGS, EXIT_OK, MlaplanError
 
 if TYPE_CHECKING:
+    from mlaplan.fleet.decision import Decision
     from mlaplan.report.plan_text import Answer
     from mlaplan.workload import Overrides
 
@@ -80,6 +81,11 @@ def recommend(
     imbalance: o.Imbalance = None,
     mtp_accept: o.MtpAccept = None,
     redundant_experts: o.RedundantExperts = 0,
+    disagg: o.Disaggregate = o.Disagg.off,
+    prefill_chip: o.PrefillChip = None,
+    decode_chip: o.DecodeChip = None,
+    kv_link: o.KvLink = None,
+    kv_overlap: o.KvSending = None,
     settings: o.Settings = None,
     output: Annotated[Format, typer.Option("--format", help="How to write the result.")] = Format.table,
     file: o.Output = None,
@@ -90,6 +96,7 @@ def recommend(
     0 with a plan, 1 if nothing is feasible.
     """
     from mlaplan.cli import launching, questions, strategies
+    from mlaplan.cli.disagg import Apart, decide, exit_code, rendered
     from mlaplan.cli.output import check, write
     from mlaplan.plan import recommend as run
     from mlaplan.report.plan_text import Answer
@@ -98,6 +105,9 @@ def recommend(
         raise MlaplanError("--emit writes commands, which csv has no place for: use --format table, md or json")
     for path in (file, save_plan):
         check(path)
+    apart = Apart(disagg, prefill_chip, decode_chip, kv_link, kv_overlap)
+    apart.check(emit, devices)
+    apart.ask(devices)
     work = questions.workload(
         _tokens("--isl", isl, ISL), _tokens("--osl", osl, OSL),
         concurrency=concurrency, rate=rate, prefix=prefix, ttft=ttft, tpot=tpot,
@@ -129,6 +139,12 @@ def recommend(
     if taken:
         questions.tell([f"not given and taken: {' '.join(taken)}"])
     answer = _completed(Answer(q, devices, objective.value, pins, found, None, []), given, emit)
+    if apart.wanted:
+        decided = decide(answer, subject, apart, given, pins)
+        if save_plan is not None:
+            _save_either(answer, decided, given, save_plan)
+        write(rendered(answer, decided, given, output.value), file)
+        return exit_code(answer, decided)
     if save_plan is not None and found.plans:
         _save(answer, given, save_plan)
     elif save_plan is not None:
@@ -174,6 +190,21 @@ def _save(a: Answer, given: Overrides, path: str) -> None:
 
     write_file(path, tables.as_json(plan_file.document(a.q, a.found.plans[0], given, a.objective)) + "\n")
     questions.tell([f"plan written to {path}"])
+
+
+def _save_either(a: Answer, d: Decision, given: Overrides, path: str) -> None:
+    """The plan of the way that won."""
+    from mlaplan.cli import questions
+    from mlaplan.cli.output import write_file
+    from mlaplan.report import split_plan, tables
+
+    if d.wins == "apart":
+        write_file(path, tables.as_json(split_plan.document(d, given, a.objective)) + "\n")
+        questions.tell([f"plan written to {path}: two pools"])
+    elif d.wins == "together":
+        _save(a, given, path)
+    else:
+        questions.tell([f"{path} is not written: there is no plan"])
 
 
 def _rendered(a: Answer, given: Overrides, output: Format) -> str:

@@ -21,7 +21,6 @@ def test_two_tokens_by_hand() -> None:
 
 def test_coarser_formats_err_more() -> None:
     found = {
-        e.cache_format: e.relative
-        for e in cache_error.grouped_cache_errors(128, [512], ["bf16", "int8", "fp8_ds_mla"])
+        e.cache_format: e.relative for e in cache_error.grouped_cache_errors(128, [512], ["bf16", "int8", "fp8_ds_mla"])
     }
     assert 1e-4 < found["bf16"] < found["int8"] < found["fp8_ds_mla"] < 0.2
