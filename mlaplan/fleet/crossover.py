@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import exp, log
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +88,7 @@ def at(q: Question, isl: int, osl: int) -> Question:
 def crossings(found: list[Point]) -> list[float]:
     """ISL:OSL where the better way changes."""
     out = []
-    for a, b in zip(found, found[1:], strict=False):
+    for a, b in pairwise(found):
         if a.apart_wins == b.apart_wins:
             continue
         if not all((a.together, a.apart, b.together, b.apart)):

@@ -53,7 +53,10 @@ def decide(together: Recommendation, of: Both, given: Overrides, mode: str) -> D
 def _price(s: Split, given: Overrides) -> float | None:
     if given.price_usd_per_hour is not None:
         return given.price_usd_per_hour * s.chips
-    prices = [side.q.setting.chip.price for side in (s.prefill, s.decode)]
-    if any(price is None for price in prices):
-        return None
-    return sum(float(price) * side.chips for price, side in zip(prices, (s.prefill, s.decode), strict=True))
+    total = 0.0
+    for side in (s.prefill, s.decode):
+        price = side.q.setting.chip.price
+        if price is None:
+            return None
+        total += float(price) * side.chips
+    return total
