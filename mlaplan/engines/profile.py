@@ -248,6 +248,9 @@ class Scheduler(Spec):
     lag_steps: Figure[Number] = Field(description="steps that a scheduling decision is ahead of its results")
     overlap_with_pp: Flag = Field(description="host work is hidden with pipeline parallelism too")
     dp_prefill_efficiency: Figure[Share] = Field(description="balance of prefill work over attention-DP ranks")
+    set_aside: Figure[Share] | None = Field(
+        default=None, description="share of the output to come that admission keeps cache for; all of it if not known"
+    )
 
 
 class MtpSupport(Sourced):
