@@ -4,6 +4,7 @@ A fleet is a number of equal instances. Columns beside those of `search.price`, 
 
     prompt_s    t_p, the time that one prompt takes of its rank, shared with nobody
     first_s     a prompt's own way through all its chunks and stages, with nothing else on the rank
+    passes      steps that a prompt is computed in, at least one
     per_round   tokens that a decode round yields a sequence (MTP)
     rounds      n = (OSL - 1) / per_round
 """
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from mlaplan.workload import Workload
 
 POINTS = 24  # of a front that are kept
-KEPT = (*NAMES, "decode_s", "prompt_s", "first_s", "per_round", "rounds")
+KEPT = (*NAMES, "decode_s", "prompt_s", "first_s", "passes", "per_round", "rounds")
 
 
 def sizes(chip: Chip, most: int) -> list[int]:
@@ -53,18 +54,20 @@ def rows(q: Question, chips: int, pins: Mapping[str, Any], tokens: float | None,
             for part in search.priced(q, block, tokens, memo):
                 kept = search.apply(q, "capacity", part, found)
                 if size(kept):
-                    yield _timed(q, kept, tokens)
+                    yield timed(q, kept, tokens)
 
 
-def _timed(q: Question, table: Table, given: float | None) -> Table:
+def timed(q: Question, table: Table, given: float | None) -> Table:
+    """The priced rows with the columns above."""
     work, engine = q.workload, q.setting.engine
     depths = [acceptance(q, depth, given).value for depth in range(int(table["mtp"].max(initial=0)) + 1)]
     per_round = np.array(depths)[table["mtp"]]
     step_tokens = steady.prefill_step_tokens(table, work, per_round)
     prompt, first = steady.prompt_s(table, work, engine, table["prefill_s"], table["prefill_pass_s"], step_tokens)
     return table.having(
-        prompt_s=np.asarray(prompt), first_s=np.asarray(first), per_round=per_round, rounds=(work.osl - 1) / per_round
-    )
+        prompt_s=np.asarray(prompt), first_s=np.asarray(first), passes=np.maximum(work.new_tokens / step_tokens, 1.0),
+        per_round=per_round, rounds=(work.osl - 1) / per_round,
+    )  # fmt: skip
 
 
 def front(parts: Iterator[Table], x: str, y: str, points: int = POINTS) -> list[Table]:
