@@ -1,8 +1,8 @@
 """The simulator's word on a size: requests of a Poisson stream through its replicas, event by event.
 
-The formula of `fleet.queueing` ranks what there is; the simulator then finds how many replicas of the first few instances
-keep the limits, walking down or up from the formula's number. Of many replicas four are run at their share of the rate.
-Requests of the first residence time find a fleet that is not yet full and do not count.
+The formula of `fleet.queueing` ranks what there is; the simulator then finds how many replicas of the first instances
+keep the limits, walking down or up from the formula's number. Of many replicas four are run at their share of the
+rate. Requests of the first residence time find a fleet that is not yet full and do not count.
 """
 
 from __future__ import annotations

@@ -9,12 +9,12 @@ Ranks step together, so a prompt on one of them holds up all:
     N      = l n t_d / (1 - U)                                         sequences in flight on a rank, Little's law
     b_p    = N + z_p sqrt(N)                                           their percentile, as Poisson
     TPOT_p = t_d(b_p) / (a (1 - U))                                    the whole output spent at that batch
-    W_p    = c d ln(r / (1 - p)) / x, at least 0;  r = l c d           M/D/1: its tail falls as exp(-x t / (c d)),
-             where x > 0 solves  r (e^x - 1) = x                       the mean is r c d / (2 (1 - r))
+    W_p    = c d ln(C / (1 - p)) / x, 0 for r = l c d <= 1 - p         M/D/1: P(W > t) falls as C exp(-x t / (c d)),
+             C = (1 - r) / (x + r - 1),  r (e^x - 1) = x > 0           the mean is r c d / (2 (1 - r))
     TTFT_p = W_p + S + F                                               S: a prompt's own way, with rounds mixed in
 
-Lengths that vary, prefix hits that differ, uneven routing and bursts are for the simulator, which the answer is checked
-with. Sources: Pollaczek-Khinchine for the mean; Asmussen, Applied Probability and Queues, ch. XIII (Cramer-Lundberg) for
+Lengths that vary, prefix hits that differ, uneven routing and bursts are for the simulator, which checks the answer.
+Sources: Pollaczek-Khinchine for the mean; Asmussen, Applied Probability and Queues, ch. XIII (Cramer-Lundberg) for
 the tail; Kleinrock, Queueing Systems, vol. 1, for M/G/oo.
 """
 
@@ -71,7 +71,9 @@ def wait_share(load: Numeric, percentile: float) -> Numeric:
             found = r / (2.0 * (1.0 - r))
         else:
             decay = np.interp(-r, -LOADS, DECAYS)
-            found = np.maximum(np.log(r) - log(max(1.0 - percentile / 100.0, 1e-12)), 0.0) / decay
+            rest = max(1.0 - percentile / 100.0, 1e-12)
+            tail = np.log((1.0 - r) / (decay + r - 1.0)) - log(rest)
+            found = np.where(r <= rest, 0.0, np.maximum(tail, 0.0) / decay)
     return np.where(r >= 1.0, np.inf, found)
 
 

@@ -37,7 +37,7 @@ def report(answers: list[Answer]) -> str:
         if a.best is None:
             parts.append(wrapped(nothing(a)))
             continue
-        parts.append(f"{title}: {load_title(a)}\n{grid(*loads_table(a))}")
+        parts.append(f"{wrapped(f'{title}: {load_title(a)}')}\n{grid(*loads_table(a))}")
         parts.append(f"{title}: other rates, by the formula\n{grid(*rates_table(a), fold=3)}")
     parts.append(wrapped(method(answers)))
     return "\n\n".join(parts)
@@ -152,8 +152,8 @@ def method(answers: list[Answer]) -> str:
     """How the numbers came about."""
     a = answers[0]
     search = (
-        f"{sum(x.priced for x in answers):,} strategies were ranked by a queueing formula (Poisson arrivals, M/D/1 wait, "
-        "Poisson batch; docs/cost-model.md)."
+        f"{sum(x.priced for x in answers):,} strategies were ranked by a queueing formula (Poisson arrivals, M/D/1 "
+        "wait, Poisson batch; docs/cost-model.md)."
     )
     if not a.asked.simulate:
         return f"{search} All figures are the formula's; --simulate lets the simulator decide."
@@ -165,8 +165,8 @@ def method(answers: list[Answer]) -> str:
     change = f" The formula alone asks for {', '.join(said)}." if said else " The formula alone asks for as many chips."
     runs = sum(x.runs for x in answers)
     return (
-        f"{search} The simulator decided how many replicas keep the limits and gave all figures but those of other rates "
-        f"({runs} runs, seed {a.asked.seed}).{change} Lengths are equal here: mlaplan simulate takes distributions and "
+        f"{search} The simulator decided how many replicas keep the limits and gave all figures but those of other "
+        f"rates ({runs} runs, seed {a.asked.seed}).{change} Lengths are equal here: mlaplan simulate takes distributions and "
         "traces."
     )
 

@@ -48,20 +48,18 @@ def test_more_load_needs_no_fewer_chips_and_a_lost_server_is_worse() -> None:
     assert by["a server failed"]["replicas"] < by["as asked"]["replicas"]
 
 
-def test_the_simulator_decides_and_is_near_the_formula_without_attention_dp() -> None:
+def test_the_simulator_decides() -> None:
     by_formula, simulated = chip(QUICK), chip(LLAMA)
     assert simulated["simulated"] and not by_formula["simulated"]
     assert next(x for x in simulated["loads"] if x["load"] == "as asked")["meets"]
-    one, other = (next(x for x in c["loads"] if x["load"] == "as asked") for c in (by_formula, simulated))
-    assert by_formula["chips"] == simulated["chips"]
-    assert one["tpot_s"] == pytest.approx(other["tpot_s"], rel=0.15)
+    assert simulated["chips"] <= by_formula["chips"] == simulated["formula_chips"]
     assert "simulating" in answer(f"{LLAMA} --format json").err
 
 
 def test_chips_are_compared_with_their_prices() -> None:
     line = QUICK.replace("ascend-910b3", "h100-sxm,h200-sxm") + " --chips ascend-910b3"
     rows = json.loads(answer(f"{line} --format json").out)["chips"]
-    assert [r["chip"] for r in rows] == ["h100-sxm", "h200-sxm", "ascend-910b3"]
+    assert [r["chip"]["name"] for r in rows] == ["h100-sxm", "h200-sxm", "ascend-910b3"]
     first = rows[0]
     assert first["usd_per_mtok"] == pytest.approx(2.95 * first["chips"] / 3600 / (4 * 500) * 1e6)
     assert rows[2]["usd_per_mtok"] is None

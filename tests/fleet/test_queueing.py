@@ -34,9 +34,9 @@ def test_any_rank_with_a_prompt_holds_up_all() -> None:
 
 
 def test_the_tail_of_the_wait_by_hand() -> None:
-    """r = 0.5: 0.5 (e^x - 1) = x at x = 1.25643; W_95 = ln(0.5 / 0.05) / x."""
+    """r = 0.5: 0.5 (e^x - 1) = x at x = 1.25643; C = 0.5 / 0.75643; W_95 = ln(C / 0.05) / x."""
     assert 0.5 * (exp(1.25643) - 1) == pytest.approx(1.25643, rel=1e-4)
-    assert float(queueing.wait_share(0.5, 95)) == pytest.approx(log(10) / 1.25643, rel=1e-4)
+    assert float(queueing.wait_share(0.5, 95)) == pytest.approx(log(0.5 / 0.75643 / 0.05) / 1.25643, rel=1e-4)
     assert float(queueing.wait_share(0.04, 95)) == 0
     assert float(queueing.wait_share(0.5, 0)) == pytest.approx(0.5)
     assert float(queueing.wait_share(1.0, 95)) == float("inf")
@@ -44,13 +44,13 @@ def test_the_tail_of_the_wait_by_hand() -> None:
 
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.85])
 def test_it_is_the_wait_of_a_queue_with_equal_services(load: float) -> None:
-    """Lindley's recursion over 400,000 arrivals."""
+    """Lindley's recursion over a million arrivals."""
     rng = np.random.default_rng(1)
-    steps = 1.0 - rng.exponential(1.0 / load, 400_000)
+    steps = 1.0 - rng.exponential(1.0 / load, 1_000_000)
     walk = np.cumsum(steps)
     wait = walk - np.minimum.accumulate(np.minimum(walk, 0.0))
     assert float(queueing.wait_share(load, 0)) == pytest.approx(wait.mean(), rel=0.05)
-    assert float(queueing.wait_share(load, 95)) == pytest.approx(np.percentile(wait, 95), rel=0.12)
+    assert float(queueing.wait_share(load, 95)) == pytest.approx(np.percentile(wait, 95), rel=0.08)
 
 
 RANKS = st.builds(
