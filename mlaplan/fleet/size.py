@@ -92,7 +92,7 @@ def best_instances(
 
 def highest_rate(q: Question, table: Table, ttft: Limit | None, tpot: Limit | None) -> np.ndarray:
     """Requests per second of one instance up to which each row keeps both limits, 0 where it never does. [1/s]"""
-    rate = queueing.highest_rate(rank(q, table), table["batch"], *(limit and tuple(limit) for limit in (ttft, tpot)))
+    rate = queueing.highest_rate(rank(q, table), table["batch"], ttft and tuple(ttft), tpot and tuple(tpot))
     return np.asarray(rate * table["dp"])
 
 

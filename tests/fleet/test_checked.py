@@ -1,4 +1,4 @@
-"""The formula beside the simulator for one instance, where they speak of the same thing: no attention DP, no pipeline."""
+"""The formula beside the simulator for one instance, where both speak of the same: no attention DP, no pipeline."""
 
 from __future__ import annotations
 
