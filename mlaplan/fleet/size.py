@@ -92,8 +92,12 @@ def best_instances(
 
 def highest_rate(q: Question, table: Table, ttft: Limit | None, tpot: Limit | None) -> np.ndarray:
     """Requests per second of one instance up to which each row keeps both limits, 0 where it never does. [1/s]"""
-    rate = queueing.highest_rate(rank(q, table), table["batch"], ttft and tuple(ttft), tpot and tuple(tpot))
+    rate = queueing.highest_rate(rank(q, table), table["batch"], _pair(ttft), _pair(tpot))
     return np.asarray(rate * table["dp"])
+
+
+def _pair(limit: Limit | None) -> tuple[float, float] | None:
+    return None if limit is None else (limit.percentile, limit.seconds)
 
 
 def options(found: list[Instance], rate: float) -> list[Sized]:

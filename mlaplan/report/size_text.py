@@ -166,8 +166,8 @@ def method(answers: list[Answer]) -> str:
     runs = sum(x.runs for x in answers)
     return (
         f"{search} The simulator decided how many replicas keep the limits and gave all figures but those of other "
-        f"rates ({runs} runs, seed {a.asked.seed}).{change} Lengths are equal here: mlaplan simulate takes distributions and "
-        "traces."
+        f"rates ({runs} runs, seed {a.asked.seed}).{change} Lengths are equal here: mlaplan simulate takes "
+        "distributions and traces."
     )
 
 

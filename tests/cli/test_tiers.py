@@ -12,7 +12,7 @@ import pytest
 from tests.cli.conftest import Run
 
 LLAMA = "tiers llama-3-70b ascend-910b3 --devices 8"
-V3 = "tiers deepseek-v3 h100-sxm --devices 16 --trace chat --kv-dtype fp8 --dp 16 --tp 1 --mtp 0 --batch 64"
+V3 = "tiers deepseek-v3 h100-sxm --devices 16 --trace chat --kv-dtype fp8 --dp 8 --pp 2 --tp 1 --mtp 0 --batch 128"
 
 
 def data(run: Run, line: str) -> dict[str, Any]:
