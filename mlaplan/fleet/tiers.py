@@ -2,8 +2,8 @@
 
 A tier adds its capacity to the one above it: an LRU cache over all of them finds what the trace's stack distances say.
 What the plan's sequences in flight leave of the chips' memory is the first tier. The part of a prompt that is found is
-not computed; what the chips do not hold of it comes over the tier's link, which caps the rate; a tier slower than computing
-is not used.
+not computed; what the chips do not hold of it comes over the tier's link, which caps the rate; a tier slower than
+computing is not used.
 Requests are taken at the trace's mean lengths, routed to a cache that has their prefix.
 """
 

@@ -36,9 +36,9 @@ def rendered(q: Question, f: Found, trace: str | None, how: str) -> str:
 
 
 NOTES = (
-    "Fetching goes over each chip's own link, copies counted; staging on the way, look-up and other traffic are left out. "
-    "Outputs are not kept; the trace is replayed once against one LRU cache over all tiers, requests routed to it: what a short "
-    "trace touches fits small tiers."
+    "Fetching goes over each chip's own link, copies counted; staging on the way, look-up and other traffic are left "
+    "out. Outputs are not kept; the trace is replayed once against one LRU cache over all tiers, requests routed to it: "
+    "what a short trace touches fits small tiers."
 )
 
 
