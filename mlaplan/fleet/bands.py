@@ -36,7 +36,9 @@ def banded(s: Split, tokens: float | None) -> Banded:
     """Prices one instance of each pool in detail."""
     p = explain(alone(s.prefill.q, osl=1), _instance(s.prefill), tokens_given=tokens)
     work = s.decode.q.workload
-    d = explain(s.decode.q, _instance(s.decode), decode_context=work.mean_context, served=False, tokens_given=tokens)
+    # the step as the load fills it
+    filled = replace(_instance(s.decode), batch=max(round(s.filled), 1))
+    d = explain(s.decode.q, filled, decode_context=work.mean_context, served=False, tokens_given=tokens)
     assert p.prefill is not None and d.decode is not None  # both are priced
     of_prefill, of_decode = band.relative(p.prefill.step_s), band.relative(d.decode.step_s)
     ttft = band.scaled(of_prefill, s.ttft_s).around(s.ttft_s)

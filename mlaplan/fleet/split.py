@@ -4,7 +4,7 @@
     decode instance    r_d = DP_d b / (n t_d)                  n rounds of t_d, b sequences a rank, of n_d chips
     split              X = min( x r_p, y r_d, rate, C / (TTFT + n t_d) )     x n_p + y n_d <= chips; C: concurrency
     TTFT               W + S + exposed transfer + F            W = rho t_p / 2; at a rate rho t_p / (2 (1 - rho))
-    TPOT               t_d / a                                 no prefill between the rounds of a decoding rank
+    TPOT               t_d(b) / a                              b as the load fills it: b = X / (y DP_d) n t_d(b)
 
 A decode instance keeps activations for the smallest prefill chunk. Both pools hold the cache in one dtype. The network
 cards of an instance cap its rate too (`costs.kv_transfer`). Of all pairs of points on both pools' fronts, and all whole
@@ -26,10 +26,10 @@ from mlaplan.costs.factor import Table, size
 from mlaplan.costs.kv_transfer import Route, Transfer
 from mlaplan.fleet import instances
 from mlaplan.ranking import LIKENESS
-from mlaplan.search import Found
+from mlaplan.search import Found, price
 from mlaplan.serving.steady import front_end_s
-from mlaplan.space import CHUNKS
-from mlaplan.strategy import Strategy, from_row
+from mlaplan.space import CHUNKS, batch_grid
+from mlaplan.strategy import Strategy, from_row, to_table
 
 if TYPE_CHECKING:
     from mlaplan.rules.rule import Question
@@ -69,6 +69,7 @@ class Split:
     requests_per_s: float
     tok_s_chip: float
     in_flight: float  # requests on their way through both pools
+    filled: float = 0.0  # sequences in flight on a decoding rank
 
     @property
     def chips(self) -> int:
@@ -114,7 +115,29 @@ def split(
                 found = _paired(prefill_q, decode_q, p, d, ask, link)
                 if found is not None and (best is None or _better(found, best)):
                     best = found
-    return best
+    return None if best is None else settled(best, tokens)
+
+
+def settled(s: Split, tokens: float | None) -> Split:
+    """The split with the batch that its load fills: a decode pool with room to spare has shorter rounds."""
+    q, one = instances.alone(s.decode.q), replace(s.decode.strategy, replicas=1)
+    batches = [*(int(b) for b in batch_grid(one.batch)), one.batch]
+    table = Table(to_table([replace(one, batch=b) for b in batches]))
+    table = instances.timed(q, table.having(**price(q, table, tokens)), tokens)
+    rounds_s = table["rounds"] * table["decode_s"]
+    if s.tpot_s is None or not rounds_s.all():
+        return s
+    # X(b) = b / (n t_d(b)) of a rank rises with b
+    rate = s.requests_per_s / (s.decode.instances * one.dp)
+    filled = np.interp(rate, np.array(batches) / rounds_s, batches)
+    decode_s = float(np.interp(filled, batches, table["decode_s"]))
+    rounds, per_round = float(table["rounds"][0]), float(table["per_round"][0])
+    return replace(
+        s,
+        tpot_s=decode_s / per_round,
+        filled=float(filled),
+        in_flight=s.requests_per_s * (s.ttft_s + rounds * decode_s),
+    )
 
 
 def both(pins: Mapping[str, Any]) -> dict[str, Any]:
@@ -257,5 +280,5 @@ def _of(
         link, moved, ask.by_layer, float(np.broadcast_to(g.exposed, shape)[j, k]), float(p.table["first_s"][j]), wait,
         ttft,
         row["decode_s"] / row["per_round"] if row["rounds"] > 0 else None, done,
-        done * work.osl / ask.devices, done * (ttft + rounds_s),
+        done * work.osl / ask.devices, done * (ttft + rounds_s), float(d.strategies[k].batch),
     )  # fmt: skip

@@ -50,6 +50,7 @@ def split(d: Decision) -> dict[str, Any] | None:
         "tok_s_chip": plan_data.interval(b.tok_s_chip),
         "requests_per_s": s.requests_per_s,
         "concurrency": s.in_flight,
+        "decode_batch": s.filled,
         "usd_per_mtok": d.usd_per_mtok,
     }
 

@@ -59,14 +59,17 @@ def pools(s: Split) -> tuple[list[Column], list[list[str]]]:
     """One line per pool."""
     columns = [text("pool"), Column("inst."), text("plan of one"), text("chip"), Column("chips"), Column("batch")]
     columns += [text("KV"), Column("MTP"), Column("requests/s\nof one"), Column("busy")]
-    return columns, [_pool("prefill", s.prefill), _pool("decode", s.decode)]
+    return columns, [
+        _pool("prefill", s.prefill, str(s.prefill.strategy.batch)),
+        _pool("decode", s.decode, f"{s.filled:.0f}/{s.decode.strategy.batch}"),
+    ]
 
 
-def _pool(role: str, side: Side) -> list[str]:
+def _pool(role: str, side: Side, batch: str) -> list[str]:
     one = side.strategy
     plan = " ".join(part for part in one.label().split() if not part.startswith("x"))
     return [
-        role, str(side.instances), plan, side.q.setting.chip.name, str(side.chips), str(one.batch), one.kv_dtype,
+        role, str(side.instances), plan, side.q.setting.chip.name, str(side.chips), batch, one.kv_dtype,
         str(one.mtp), words.plain(side.rate), words.percent(side.utilisation),
     ]  # fmt: skip
 

@@ -37,8 +37,8 @@ def rendered(q: Question, f: Found, trace: str | None, how: str) -> str:
 
 NOTES = (
     "Fetching goes over each chip's own link, copies counted; staging on the way, look-up and other traffic are left "
-    "out. Outputs are not kept; the trace is replayed once against one LRU cache over all tiers, requests routed to it: "
-    "what a short trace touches fits small tiers."
+    "out. Outputs are not kept; the trace is replayed once against one LRU cache over all tiers, with requests routed "
+    "to it: what a short trace touches fits small tiers."
 )
 
 
@@ -60,8 +60,9 @@ def sections(q: Question, f: Found, trace: str | None) -> list[tuple[str, Part]]
     if f.curve is not None:
         w = q.workload
         out.append((
-            f"Hit rate against capacity, by stack distance over {trace}: {words.percent(f.curve.most)} of all prompt "
-            f"tokens can be found, in {f.curve.distinct:,} different blocks; {f.stored_bytes:,.0f} B a token.", sizes(f),
+            f"Hit rate against capacity, by stack distance over {trace}: {words.percent(f.curve.most)} of prompt "
+            f"tokens can be found, in {f.curve.distinct:,} different blocks; {f.stored_bytes:,.0f} B a token.",
+            sizes(f),
         ))  # fmt: skip
         out.append((
             f"Worth of a tier, for {w.isl:,} tokens in and {w.osl:,} out, the plan and its batch unchanged.", tiers(f),
