@@ -35,5 +35,5 @@ def _percentile(flag: str, text: str, head: str) -> float:
     except ValueError:
         found = -1.0
     if not head.startswith("p") or not 0 < found <= 100:
-        raise MlaplanError(f"{flag}: '{text}': unknown '{head}'; expected p95:{{TIME}}, mean:{{TIME}} or a time alone")
+        raise MlaplanError(f"{flag}: '{text}': unknown '{head}'; expected such as p95:{text.rpartition(':')[2]}")
     return found

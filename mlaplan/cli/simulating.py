@@ -44,7 +44,7 @@ class Asked:
         sources = [name for name, given in (("--trace", self.trace is not None), ("--synthetic", self.synthetic),
                                             ("--isl and --osl", self.isl or self.osl)) if given]  # fmt: skip
         if len(sources) > 1:
-            raise MlaplanError(f"{' and '.join(sources)} each say what is sent: give one of them")
+            raise MlaplanError(f"{'; '.join(sources)}: each says what is sent; give one of them")
         if self.rate is not None and self.concurrency is not None:
             raise MlaplanError("--concurrency and --rate both fix the load: give one of them")
         if self.burstiness is not None and not (math.isfinite(self.burstiness) and 0.01 <= self.burstiness <= 100):
@@ -107,7 +107,9 @@ def _of_trace(asked: Asked, file: str, rate: float | None) -> tuple[Requests, st
         found = found.arriving(load.arrivals(len(found), rate or found.rate, asked.burstiness, rng))
     elif rate is not None:
         if not math.isfinite(found.rate):
-            raise MlaplanError(f"--rate: all requests of {file} come at once; --burstiness draws their arrivals anew")
+            raise MlaplanError(
+                f"--rate: the requests of {file} come all at once; add --burstiness 1 to draw their arrivals"
+            )
         found = found.at_rate(rate)
     return found, f"of {file}", asked.concurrency
 

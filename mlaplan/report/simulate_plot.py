@@ -30,7 +30,7 @@ def draw(s: Simulated, path: str) -> None:
     matplotlib.rcParams["svg.hashsalt"] = "mlaplan"  # the same file for the same numbers
     o = s.outcome
     figure = Figure(figsize=(10, 7.5), layout="constrained")
-    figure.suptitle("\n".join(wrapped(line, width=110) for line in head(s).replace("\n", " ").split("\n")), fontsize=10)
+    figure.suptitle(wrapped(head(s).replace("\n", " ").replace("  ", " "), width=120), fontsize=10)
     axes = figure.subplots(2, 2)
     _distribution(axes[0, 0], o.ttft_s, "TTFT", s.limits[0])
     _distribution(axes[0, 1], o.tpot_s, "TPOT", s.limits[1])
@@ -49,11 +49,12 @@ def _distribution(axes: Axes, column: NDArray[np.float64], name: str, limit: Lim
         share = np.linspace(0, 1, min(len(found), MOST_POINTS))
         at = np.quantile(found, share) * scale
         axes.plot(at, share, color=BLUE)
-        for p in (50, 95, 99):
+        for p, place, side in ((50, (8, -4), "left"), (95, (-8, 4), "right"), (99, (8, -14), "left")):
             value = float(np.percentile(found, p)) * scale
             axes.plot([value], [p / 100], "o", color=BLUE, markersize=4)
-            axes.annotate(f"p{p} {value:.3g} {unit}", (value, p / 100), xytext=(6, -10), textcoords="offset points",
-                          fontsize=8)  # fmt: skip
+            axes.annotate(f"p{p} {value:.3g} {unit}", (value, p / 100), xytext=place, textcoords="offset points",
+                          ha=side, fontsize=8)  # fmt: skip
+        axes.margins(x=0.12)
         if limit is not None:
             axes.axvline(limit.seconds * scale, color=RED, linestyle="--", linewidth=1)
             axes.annotate("limit", (limit.seconds * scale, 0.03), xytext=(4, 0), textcoords="offset points", fontsize=8,
@@ -70,7 +71,9 @@ def _distribution(axes: Axes, column: NDArray[np.float64], name: str, limit: Lim
 def _queue(axes: Axes, pools: list[tuple[str, PoolOutcome]]) -> None:
     axes.set_title("Requests", fontsize=10)
     for (name, p), style in zip(pools, ("-", ":"), strict=False):
-        axes.plot(p.series.time_s, p.series.running, color=BLUE, linestyle=style, linewidth=1, label=f"{name}running")
+        if p.series.running.any():
+            axes.plot(p.series.time_s, p.series.running, color=BLUE, linestyle=style, linewidth=1,
+                      label=f"{name}running")  # fmt: skip
         axes.plot(p.series.time_s, p.series.waiting, color=RED, linestyle=style, linewidth=1, label=f"{name}waiting")
     _over_time(axes, "requests")
 

@@ -42,7 +42,8 @@ class Simulated:
 
     @property
     def met(self) -> bool:
-        return self.outcome.meets(*self.limits) if any(self.limits) else True
+        """Whether anything was served and all limits hold."""
+        return not self.outcome.refused.all() and (not any(self.limits) or self.outcome.meets(*self.limits))
 
     @property
     def chips(self) -> int:
@@ -103,7 +104,7 @@ def head(s: Simulated) -> str:
     load = f"{s.concurrency:,} in flight" if s.offered is None else _offered(s.offered)
     count = words.times(len(o.sent_s), "request")
     lengths = f"{o.prompt.mean():,.0f} tokens in and {o.output.mean():,.0f} out on average"
-    return "\n".join([wrapped(f"{what}, {q.profile.label}"), wrapped(f"{count} {s.source}: {lengths}, {load}")])
+    return "\n".join([wrapped(f"{what}, {q.profile.label}:"), wrapped(f"{count} {s.source}, {lengths}, {load}")])
 
 
 def _offered(rate: float) -> str:
@@ -136,7 +137,8 @@ def totals(s: Simulated) -> list[str]:
         )
     ]  # fmt: skip
     pools = [("", o.serve)] if o.prefill is None else [("outputs: ", o.serve), ("prompts: ", o.prefill)]
-    out += [words.line("busy", "; ".join(name + _busy(p) for name, p in pools))]
+    replicas = {id(o.serve): s.fleet.serve.replicas, id(o.prefill): s.fleet.prefill.replicas if s.fleet.prefill else 1}
+    out += [words.line("busy", "; ".join(name + _busy(p, replicas[id(p)] * o.makespan_s) for name, p in pools))]
     out += [words.line("cache", "; ".join(name + _cache(p) for name, p in pools))]
     looked = o.prefill or o.serve
     if s.fleet.serve.server.prefix_cache and looked.hit_tokens:
@@ -150,12 +152,13 @@ def totals(s: Simulated) -> list[str]:
     return out
 
 
-def _busy(p: PoolOutcome) -> str:
+def _busy(p: PoolOutcome, whole_s: float) -> str:
+    """Share of the run in which replicas worked, and in which they computed prompts."""
     if not p.busy_s:
         return "never"
-    prompts = words.percent(p.prefill_s / p.busy_s)
-    batch = f", {words.plain(p.mean_batch)} sequences a rank in rounds without" if p.decode_s else ""
-    return f"steps with prompts {prompts} of the time{batch}"
+    prompts = f", {words.percent(p.prefill_s / whole_s)} in steps with prompts" if p.decode_s and p.prefill_s else ""
+    batch = f", {words.plain(p.mean_batch)} sequences a rank in a decode round" if p.mean_batch else ""
+    return f"{words.percent(p.busy_s / whole_s)} of the time{prompts}{batch}"
 
 
 def _cache(p: PoolOutcome) -> str:

@@ -25,7 +25,7 @@ class Tally:
         self.gaps: dict[int, float] = {}
         self.samples: list[tuple[float, float, float, float, float]] = []
         self.apart_s = 0.0  # samples are at least this far from each other
-        self.busy_s = self.prefill_s = self.decode_s = self.batch_s = self.held_s = 0.0
+        self.busy_s = self.prefill_s = self.decode_s = self.rounds_s = self.batch_s = self.held_s = 0.0
         self.peak = 0
 
     def preempted(self, s: Sequence) -> None:
@@ -45,6 +45,8 @@ class Tally:
             self.prefill_s += took
         else:
             self.decode_s += took
+        if n:
+            self.rounds_s += took
             self.batch_s += running * took
         if n and running:
             self._outputs(replica, now, n, running)
@@ -85,7 +87,7 @@ class Tally:
         columns = np.array(self.samples or [(0.0,) * 5]).T
         return PoolOutcome(
             series=Series(*columns),
-            mean_batch=self.batch_s / self.decode_s / len(replicas[0].ranks) if self.decode_s else 0.0,
+            mean_batch=self.batch_s / self.rounds_s / len(replicas[0].ranks) if self.rounds_s else 0.0,
             mean_held=self.held_s / self.busy_s / per_replica if self.busy_s else 0.0,
             peak_held=self.peak / per_replica,
             preemptions=sum(rank.preemptions for rank in ranks),

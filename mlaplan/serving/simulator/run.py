@@ -50,7 +50,9 @@ class _Run:
     ) -> None:
         n = self.count = len(requests)
         self.requests, self.fleet, self.progress = requests, fleet, progress
-        longest = int(requests.output.max(initial=1))
+        # what the cache cannot hold is refused, and needs neither room nor draws
+        output = np.minimum(requests.output, fleet.serve.server.kv_tokens + 1)
+        longest = int(output.max(initial=1))
         self.serve = _Pool(fleet.serve, n, longest, leap)
         self.prefill = _Pool(fleet.prefill, n, 1, leap) if fleet.prefill else None
         self.first = self.prefill or self.serve
@@ -59,7 +61,7 @@ class _Run:
                        for rank in r.ranks}  # fmt: skip
         d = fleet.serve.server
         rng = np.random.default_rng(seed)
-        self.rounds = drawn_rounds(requests.output - 1, d.drafts, d.acceptance, rng).tolist()
+        self.rounds = drawn_rounds(output - 1, d.drafts, d.acceptance, rng).tolist()
         self.prompt, self.output = requests.prompt.tolist(), requests.output.tolist()
         self.sent, self.first_s, self.end_s, self.seen, self.admitted = ([float("nan")] * n for _ in range(5))
         self.hits = [0] * n

@@ -25,6 +25,11 @@ from mlaplan.serving.simulator.requests import HASH_TOKENS, Requests
 KEYS = ("timestamp", "input_length", "output_length", "hash_ids")
 MOST_TOKENS = 100_000_000  # of a request: more is no length
 MOST_MS = 1e15
+LIMITS = {"timestamp": (0, MOST_MS), "input_length": (1, MOST_TOKENS), "output_length": (1, MOST_TOKENS)}
+EXPECTED = {
+    "timestamp": "milliseconds of at least 0", "input_length": "a whole number of at least 1 token",
+    "output_length": "a whole number of at least 1 token",
+}  # fmt: skip
 MOST_TOLD = 20  # problems of one file: the rest is counted
 LINE = '{"timestamp": ms, "input_length": tokens, "output_length": tokens, "hash_ids": [...]}'
 
@@ -36,11 +41,12 @@ def read(file: str) -> Requests:
     prompt: list[int] = []
     output: list[int] = []
     ids: list[list[int]] = []
-    bad = 0
+    bad, after_ms = 0, 0.0
     for number, line in enumerate(_lines(file), 1):
         if not line.strip():
             continue
-        found, wrong = _request(line, arrival[-1] if arrival else 0.0)
+        found, wrong, at_ms = _request(line, after_ms)
+        after_ms = max(after_ms, at_ms)
         if found is None:
             bad += 1
             if len(problems) < MOST_TOLD:
@@ -90,48 +96,46 @@ def _lines(file: str) -> Iterable[str]:
 
 
 Wrong = tuple[int, str, str]  # column, what is wrong, what is expected
+Row = tuple[float, int, int, list[int]]
 
 
-def _request(line: str, after_ms: float) -> tuple[tuple[float, int, int, list[int]] | None, list[Wrong]]:
-    """(the request of a line, nothing wrong), or (None, everything that is wrong with it)."""
+def _request(line: str, after_ms: float) -> tuple[Row | None, list[Wrong], float]:
+    """(the request of a line, None if it is bad; everything that is wrong with it; its time, 0 if it has none)."""
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
-        return None, [(error.colno, f"is not JSON: {error.msg}", LINE)]
+        return None, [(error.colno, f"is not JSON: {error.msg}", LINE)], 0.0
     except (RecursionError, ValueError):
-        return None, [(1, "is nested too deeply or has too many digits", LINE)]
+        return None, [(1, "is nested too deeply or has too many digits", LINE)], 0.0
     if not isinstance(row, dict):
-        return None, [(1, f"is {_kind(row)}, no request", LINE)]
+        return None, [(1, f"is {_kind(row)}, no request", LINE)], 0.0
     wrong: list[Wrong] = []
     for key in KEYS[:3]:
         if key not in row:
             near = nearest(key, [str(k) for k in row if k not in KEYS])
-            hint = f"; did you mean '{key}' by '{near}'?" if near else ""
-            wrong.append((1, f"has no '{key}'{hint}", LINE))
-    limits = {"timestamp": (0, MOST_MS, "milliseconds of at least 0"),
-              "input_length": (1, MOST_TOKENS, "a whole number of at least 1 token"),
-              "output_length": (1, MOST_TOKENS, "a whole number of at least 1 token")}  # fmt: skip
-    for key, (least, most, expected) in limits.items():
-        if key in row and (told := _number(row[key], least, most, whole=key != "timestamp")):
-            wrong.append((_column(line, key), f"{key} {told}", expected))
-    if wrong:
-        return None, wrong
-    if float(row["timestamp"]) < after_ms:
-        return None, [(_column(line, "timestamp"),
-                       f"timestamp {row['timestamp']:g} is before that of the line above, {after_ms:g}",
-                       "lines in the order of their timestamps")]  # fmt: skip
+            wrong.append((1, f"has no '{key}'" + (f", but '{near}'" if near else ""), LINE))
+        elif told := _number(row[key], *LIMITS[key], whole=key != "timestamp"):
+            wrong.append((_column(line, key), f"{key} {told}", EXPECTED[key]))
+    at_ms: Any = row.get("timestamp")
+    timed = _number(at_ms, *LIMITS["timestamp"], whole=False) is None
+    clock = float(at_ms) if timed else 0.0
+    if timed and clock < after_ms:
+        told = f"timestamp {clock:g} is before that of a line above, {after_ms:g}"
+        wrong.append((_column(line, "timestamp"), told, "lines in the order of their timestamps"))
     ids = row.get("hash_ids", [])
     if not isinstance(ids, list) or not all(isinstance(i, int) and not isinstance(i, bool) for i in ids):
-        return None, [(_column(line, "hash_ids"), "hash_ids is no list of whole numbers", "one id for each 512 tokens")]
+        wrong.append((_column(line, "hash_ids"), "hash_ids is no list of whole numbers", "one id for each 512 tokens"))
+    elif len(set(ids)) < len(ids):
+        twice = next(i for n, i in enumerate(ids) if i in ids[:n])
+        expected = "an id that stands for the whole prompt up to its block"
+        wrong.append((_column(line, "hash_ids"), f"hash id {twice} appears twice in one prompt", expected))
+    if wrong:
+        return None, wrong, clock
     wanted = -(-int(row["input_length"]) // HASH_TOKENS)
     if ids and len(ids) != wanted:
-        return None, [(_column(line, "hash_ids"), f"{len(ids)} hash_ids for {row['input_length']} tokens",
-                       f"{wanted}: one for each 512 tokens, the last one perhaps not full")]  # fmt: skip
-    if len(set(ids)) < len(ids):
-        twice = next(i for n, i in enumerate(ids) if i in ids[:n])
-        return None, [(_column(line, "hash_ids"), f"hash id {twice} appears twice in one prompt",
-                       "an id that stands for the whole prompt up to its block")]  # fmt: skip
-    return (float(row["timestamp"]), int(row["input_length"]), int(row["output_length"]), ids), []
+        told = f"{len(ids)} hash_ids for {row['input_length']} tokens"
+        return None, [(_column(line, "hash_ids"), told, f"{wanted}, one for each 512 tokens begun")], clock
+    return (clock, int(row["input_length"]), int(row["output_length"]), ids), [], clock
 
 
 def _number(value: Any, least: float, most: float, whole: bool) -> str | None:
