@@ -1,6 +1,6 @@
 """Prefill and decode on separate chips: each pool its own strategy, matched in whole instances.
 
-    prefill instance   r_p = DP_p / t_p                        requests per second, of n_p chips
+    prefill instance   r_p = DP_p min(1 / t_p, b / S)          requests per second, of n_p chips; b prompts in flight
     decode instance    r_d = DP_d b / (n t_d)                  n rounds of t_d, b sequences a rank, of n_d chips
     split              X = min( x r_p, y r_d, rate, C / (TTFT + n t_d) )     x n_p + y n_d <= chips; C: concurrency
     TTFT               W + S + exposed transfer + F            W = rho t_p / 2; at a rate rho t_p / (2 (1 - rho))
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -34,6 +35,7 @@ from mlaplan.strategy import Strategy, from_row, to_table
 if TYPE_CHECKING:
     from mlaplan.rules.rule import Question
 
+IN_FLIGHT = (1, 4, 16)  # times the prompts of the largest chunk, per rank of a prefill pool
 BUSIEST = 0.999  # utilisation of a queue at a given rate that is still told a waiting time
 
 
@@ -159,13 +161,15 @@ def prefill_fronts(q: Question, most: int, pins: Mapping[str, Any]) -> list[Fron
     """Fronts of requests per second and chip against the time of one prompt, by size of an instance."""
     work = q.workload
     one = instances.alone(q, osl=1)
-    fixed = {"mtp": 0, "batch": max(max(CHUNKS) // work.new_tokens, 1), **pins}
+    # prompts in flight: enough for a step, and for a pipeline
+    base = max(max(CHUNKS) // work.new_tokens, 1)
+    choices = [pins] if "batch" in pins else [{"batch": base * more, **pins} for more in IN_FLIGHT]
     out = []
     for n in instances.sizes(q.setting.chip, most):
 
         def parts(n: int = n) -> Any:
-            for table in instances.rows(one, n, fixed, None, Found()):
-                rate = table["dp"] / table["prompt_s"]
+            for table in chain.from_iterable(instances.rows(one, n, {"mtp": 0, **c}, None, Found()) for c in choices):
+                rate = table["dp"] * np.minimum(1.0 / table["prompt_s"], table["batch"] / table["first_s"])
                 good = np.flatnonzero(
                     np.full(size(table), True) if work.ttft_s is None else table["first_s"] <= work.ttft_s
                 )

@@ -23,7 +23,7 @@ def rendered(q: Question, f: Found, trace: str | None, how: str) -> str:
     if how == "json":
         return tables.as_json(document(q, f, trace))
     if how == "csv":
-        return tables.as_csv([context(c, f) for c in f.contexts])
+        return tables.as_csv([context(c) for c in f.contexts])
     parts = sections(q, f, trace)
     if how == "md":
         lines = [f"# {title(q, f)}"]
@@ -108,7 +108,7 @@ def tiers(f: Found) -> Part:
     return columns, rows
 
 
-def context(c: Context, f: Found) -> dict[str, Any]:
+def context(c: Context) -> dict[str, Any]:
     """One length as flat data."""
     fetched = {f"fetch_{i}_s": t for i, t in enumerate(c.fetch_s)}
     head = {"context_tokens": c.tokens, "recompute_s": c.recompute_s, **fetched}
@@ -143,7 +143,7 @@ def document(q: Question, f: Found, trace: str | None) -> dict[str, Any]:
         "fetched_bytes_per_token": f.token_bytes,
         "stored_bytes_per_token": f.stored_bytes,
         "links": [link._asdict() for link in f.links],
-        "contexts": [context(c, f) for c in f.contexts],
+        "contexts": [context(c) for c in f.contexts],
         "most_found": f.curve.most if f.curve else None,
         "distinct_blocks": f.curve.distinct if f.curve else None,
         "curve": [{"found": s, "tokens": t, "bytes": b} for s, t, b in f.sizes],

@@ -76,6 +76,14 @@ def test_a_plan_of_two_pools_is_read_by_every_verb(run: Run, tmp_path: Path) -> 
     assert run("check", "plan.json").code == 0
 
 
+def test_a_plan_of_two_pools_is_simulated_as_two(run: Run) -> None:
+    line = LLAMA.replace("--devices 8", "--devices 16 --tp 8")
+    assert run(*shlex.split(f"{line} --disagg on --save-plan plan.json")).code == 0
+    found = run(*shlex.split("simulate plan.json --rate 0.3 --requests 40"))
+    assert found.code == 0, found.err
+    assert "for outputs" in found.out and "for prompts" in found.out
+
+
 @pytest.mark.parametrize(("how", "mode"), [("table", "on"), ("md", "auto"), ("csv", "auto")])
 def test_every_format(run: Run, how: str, mode: str) -> None:
     result = run(*shlex.split(f"{LLAMA} --disagg {mode} --format {how}"))
