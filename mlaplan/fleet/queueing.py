@@ -92,7 +92,7 @@ def state(rate: Numeric, k: Rank, ttft_percentile: float, tpot_percentile: float
     with np.errstate(divide="ignore", invalid="ignore"):
         n = np.where(free > 0, rate * k.rounds * k.decode_s / free, np.inf)
         tpot = np.where(free > 0, k.decode_s / (k.per_round * free), np.inf)
-    peak = n + normal_score(tpot_percentile) * np.sqrt(n)
+    peak = np.where(np.isfinite(n), n + normal_score(tpot_percentile) * np.sqrt(np.where(np.isfinite(n), n, 0.0)), n)
     longer = k.step_s + (k.decode_s if k.mixed else 0.0)
     wait = wait_share(rate * k.passes * longer, ttft_percentile) * k.passes * longer
     mixing = k.decode_s * (np.ceil(k.passes) if k.mixed else 1.0)
@@ -110,7 +110,12 @@ def highest_rate(
 
     def keeps(rate: Numeric) -> Numeric:
         x = state(rate, k, first[0], each[0])
-        return (x.peak <= slots) & (x.ttft_s <= first[1]) & ((x.tpot_s <= each[1]) | (np.asarray(k.rounds) <= 0))
+        return (
+            (x.peak <= slots)
+            & np.isfinite(x.ttft_s)
+            & (x.ttft_s <= first[1])
+            & ((x.tpot_s <= each[1]) | (np.asarray(k.rounds) <= 0))
+        )
 
     low = np.zeros(np.shape(slots))
     high = 1.0 / (k.passes * k.step_s / k.balance)  # prompts alone fill the rank

@@ -107,7 +107,7 @@ def options(found: list[Instance], rate: float) -> list[Sized]:
 
 
 # (name, of the rate, servers that failed)
-SHARES = (("-20 %", 0.8, 0), ("as asked", 1.0, 0), ("+20 %", 1.2, 0), ("a server failed", 1.0, 1))
+SHARES = (("-20 %", 0.8, 0), ("as asked", 1.0, 0), ("+20 %", 1.2, 0), ("server lost", 1.0, 1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,8 @@ def report(q: Question, p: Pool) -> str:
         words.line("memory", memory(q, p)),
         words.line("pool", size(p)),
     ]
+    # what does not fit is told above, what no engine launches is not
+    head += [words.line("illegal", f"{code} {slug}: {said}") for code, slug, said in p.base.reasons if code < "MLA2"]
     parts = ["\n".join(head), grid(*format_table(p)), _under_formats(q, p)]
     parts += [f"{wrapped(f'Whole blocks: sequences are {p.lengths.words}{_watermark(p)}.')}\n{grid(*block_table(p))}"]
     parts += [f"{wrapped(f'Prefixes in buckets: prefixes are {p.prefixes.words}.')}\n{grid(*bucket_table(p))}"]
@@ -215,6 +217,7 @@ def document(q: Question, p: Pool) -> dict[str, Any]:
         "pool_bytes": p.pool_bytes,
         "pool_given": p.given,
         "fits": p.fits,
+        "illegal": [f"{code} {slug}: {said}" for code, slug, said in p.base.reasons if code < "MLA2"],
         "watermark": p.watermark,
         "shared_tokens": cache.stored_tokens(q, s),
         "formats": [row(f) for f in p.formats],

@@ -77,7 +77,7 @@ def chips_table(answers: list[Answer]) -> Part:
         tok = s.rate * s.instance.q.workload.osl / s.chips
         rows.append([
             name, str(s.chips), str(s.replicas), s.instance.strategy.label(), str(s.instance.strategy.batch),
-            s.instance.strategy.kv_dtype, seconds(point.ttft_s), seconds(point.tpot_s), words.plain(tok), usd(s, a),
+            s.instance.strategy.kv_dtype, seconds(point.ttft_s), _tpot(a, point), words.plain(tok), usd(s, a),
         ])  # fmt: skip
     if all(row[-1] in ("-", "") for row in rows):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
@@ -106,16 +106,21 @@ def loads_table(a: Answer) -> Part:
     """One line per load."""
     columns = [text("load"), Column("requests/s"), Column("replicas"), Column("TTFT"), Column("TPOT")]
     columns += [Column("batch\nof slots"), Column("prompts"), text("limits")]
-    return columns, [_load(x) for x in a.loads]
+    return columns, [_load(a, x) for x in a.loads]
 
 
-def _load(x: Load) -> list[str]:
+def _tpot(a: Answer, p: Point) -> str:
+    """A single output token has no time between tokens."""
+    return seconds(p.tpot_s) if a.asked.q.workload.osl > 1 else "-"
+
+
+def _load(a: Answer, x: Load) -> list[str]:
     p = x.point
     if p is None:
         return [x.name, f"{x.rate:g}", "0", "-", "-", "-", "-", "none left"]
     kept = "kept" if x.meets else "overloaded" if not isfinite(p.ttft_s) else "missed"
     return [
-        x.name, f"{x.rate:.4g}", str(x.replicas), seconds(p.ttft_s), seconds(p.tpot_s),
+        x.name, f"{x.rate:.4g}", str(x.replicas), seconds(p.ttft_s), _tpot(a, p),
         f"{p.in_flight:,.0f}/{p.slots:,}", words.percent(p.prompt_share), kept,
     ]  # fmt: skip
 
