@@ -36,10 +36,9 @@ NOTES = (
 
 def nothing(d: Decision) -> str:
     """Why there is no split."""
-    w = d.together
-    limits = "the service level" if w.plans else "memory or the service level"
     return wrapped(
-        f"APART: no two pools on {d.ask.devices} chips serve this: {limits}, or no network between the pools."
+        f"APART: no two pools on {d.ask.devices} chips serve this: what is asked for is beyond their memory, the service "
+        "level or the rate they complete, or no network joins them."
     )
 
 
