@@ -37,8 +37,8 @@ NOTES = (
 def nothing(d: Decision) -> str:
     """Why there is no split."""
     return wrapped(
-        f"APART: no two pools on {d.ask.devices} chips serve this: what is asked for is beyond their memory, the service "
-        "level or the rate they complete, or no network joins them."
+        f"APART: no two pools on {d.ask.devices} chips serve this: what is asked for is beyond their memory, the "
+        "service level or the rate they complete, or no network joins them."
     )
 
 
