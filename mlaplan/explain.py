@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlaplan.costs import band, breakdown, capacity, phases
+from mlaplan.costs import band, breakdown, capacity, phases, prefix
 from mlaplan.costs.engine import Interval, exactly
 from mlaplan.costs.factor import Memo, Table, size
 from mlaplan.costs.operators import Prefill
@@ -115,7 +115,7 @@ def explain_all(
     table = Table(to_table(strategies))
     s, work = q.setting, q.workload
     context = decode_context or work.mean_context
-    need = np.asarray(capacity.sequence_tokens(table, q.budget.max_context) * table["batch"], dtype=float)
+    need = np.asarray(prefix.need_tokens(table, q.budget.max_context, q.budget.shared), dtype=float)
     prompts = Prefill(work.new_tokens, work.prefix_tokens)
     tokens = [acceptance(q, st.mtp, tokens_given) for st in strategies]
     per_step = np.array([t.value for t in tokens])
@@ -165,7 +165,7 @@ def memory_of(q: Question, table: Table, cols: Columns) -> Memory:
     for name, column in capacity.other_items(q.setting, table, q.budget, Memo()).items():
         items[name] = float(np.ravel(column)[0])
     per_token = float(cols["kv_bytes_per_token"][0])
-    held = int(np.ravel(capacity.sequence_tokens(table, q.budget.max_context))[0]) * int(table["batch"][0])
+    held = int(np.ravel(prefix.need_tokens(table, q.budget.max_context, q.budget.shared))[0])
     items["kv_bytes"] = held * per_token
     return Memory(
         items,

@@ -12,6 +12,7 @@ from mlaplan import ranking, space
 from mlaplan.costs import capacity, params
 from mlaplan.costs.engine import from_profile
 from mlaplan.costs.precision import can_multiply, quantised
+from mlaplan.costs.prefix import Shared
 from mlaplan.costs.step import Setting
 from mlaplan.engines.limits import context_merge
 from mlaplan.engines.profile import attention_kind
@@ -68,7 +69,8 @@ def question(chip: Chip, model: Model, profile: Any, work: Workload, given: Over
     if given.dcp_merge is not None or given.dcp_interleave is not None:
         engine = replace(engine, merge=context_merge(profile, given.dcp_merge, given.dcp_interleave or 1))
     fraction = given.memory_fraction if given.memory_fraction is not None else engine.memory_fraction
-    budget = capacity.Budget(work.max_context, fraction, given.reserve_bytes)
+    shared = None if work.prefix_groups is None else Shared(work.prefix_tokens, work.prefix_groups, work.prefix_routed)
+    budget = capacity.Budget(work.max_context, fraction, given.reserve_bytes, shared)
     return Question(Setting(chip, model, engine, given.redundant_experts), profile, work, budget)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlaplan import ranking, space
-from mlaplan.costs import capacity, phases, step
+from mlaplan.costs import capacity, phases, prefix, step
 from mlaplan.costs.factor import Columns, Domain, Memo, Primer, Table, distinct, domain, size
 from mlaplan.costs.operators import Prefill
 from mlaplan.costs.pipeline import MOST_CUTS
@@ -192,7 +192,9 @@ def _offered(q: Question, table: Table) -> NDArray[np.float64]:
 
 def sequences_held(q: Question, table: Table, memo: Memo) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(sequences that fit per rank with the best cut, -1 where not even the weights do; bytes short of one)."""
-    per_sequence = np.asarray(capacity.sequence_tokens(table, q.budget.max_context), dtype=float)
+    shared, longest = q.budget.shared, q.budget.max_context
+    per_sequence = np.asarray(prefix.own_tokens(table, longest, shared), dtype=float)
+    stored = np.asarray(prefix.stored_tokens(table, shared), dtype=float)
     room, short = np.full(size(table), -1.0), np.full(size(table), np.inf)
     for pp, rows, sub in capacity.rows_by_depth(table):
         memory = capacity.Space(q.setting, sub, q.budget, memo)
@@ -200,10 +202,10 @@ def sequences_held(q: Question, table: Table, memo: Memo) -> tuple[NDArray[np.fl
         logits = capacity.sequence_logit_bytes(q.setting, sub)
         for cut in q.setting.cuts(pp):
             tokens, _, per_token = memory.room(cut)
-            cached, whole = tokens * per_token, per_sequence[rows] * per_token
+            cached, whole = (tokens - stored[rows]) * per_token, per_sequence[rows] * per_token
             held = np.floor(np.minimum(cached / whole, (cached + memory.slack + logits) / (whole + logits)))
-            room[rows] = np.maximum(room[rows], np.where(tokens < 0, -1.0, held))
-            short[rows] = np.minimum(short[rows], (per_sequence[rows] - tokens) * per_token)
+            room[rows] = np.maximum(room[rows], np.where(tokens < 0, -1.0, np.maximum(held, 0.0)))
+            short[rows] = np.minimum(short[rows], (stored[rows] + per_sequence[rows] - tokens) * per_token)
     return room, short
 
 
@@ -220,7 +222,7 @@ def price(
     """
     rows, memo = table if isinstance(table, Table) else Table(table), Memo() if memo is None else memo
     s, work = q.setting, q.workload
-    need = np.asarray(capacity.sequence_tokens(rows, q.budget.max_context) * rows["batch"], dtype=float)
+    need = np.asarray(prefix.need_tokens(rows, q.budget.max_context, q.budget.shared), dtype=float)
     columns = phases.decode(s, rows, work.mean_context, q.budget, need, memo, detail)
     tokens = _tokens_per_step(q, rows, tokens_given)
     step_tokens = steady.prefill_step_tokens(rows, work, tokens)

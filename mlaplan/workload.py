@@ -16,6 +16,8 @@ class Workload:
     concurrency: requests in flight in the whole deployment (closed loop). rate: requests per second (open loop).
     With neither, the batch is free and the plan says which concurrency it wants.
     prefix_tokens: prompt tokens found in the cache. ttft_s, tpot_s: service level, None where not asked for.
+    prefix_groups: different prefixes of that length, each stored once in a cache and shared; None: every sequence
+    stores its own. prefix_routed: a request goes to a cache that has its prefix.
     """
 
     isl: int
@@ -25,6 +27,8 @@ class Workload:
     prefix_tokens: int = 0
     ttft_s: float | None = None
     tpot_s: float | None = None
+    prefix_groups: int | None = None
+    prefix_routed: bool = True
 
     def __post_init__(self) -> None:
         problems = [
@@ -39,6 +43,11 @@ class Workload:
             (
                 not 0 <= self.prefix_tokens < self.isl,
                 f"--prefix {self.prefix_tokens}: from 0 to {self.isl - 1} tokens, below --isl {self.isl}",
+            ),
+            (self.prefix_groups is not None and self.prefix_groups < 1, "--prefix-groups: at least 1"),
+            (
+                self.prefix_groups is not None and not self.prefix_tokens,
+                "--prefix-groups goes with --prefix: the tokens that the requests of a group share",
             ),
             (self.ttft_s is not None and not self.ttft_s > 0, "--ttft: a time above 0"),
             (self.tpot_s is not None and not self.tpot_s > 0, "--tpot: a time above 0"),

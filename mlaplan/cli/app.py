@@ -17,6 +17,9 @@ from mlaplan import __version__
 VERBS = {
     "recommend": "Find the best strategies for a workload, and say why.",
     "explain": "Price one strategy, operator by operator, and say whether it fits.",
+    "size": "Find the fewest chips for a request rate and limits on percentiles.",
+    "tiers": "Show what cache tiers in host memory or a pooled store are worth.",
+    "kv": "Show what a KV cache holds: formats, blocks, shared prefixes, buckets.",
     "chunks": "Choose query chunk, slice and pipeline depth of a group of chips.",
     "list": "List the chips or models known by name.",
     "show": "Show a chip or model with every source.",

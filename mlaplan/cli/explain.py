@@ -59,6 +59,8 @@ def explain(
     concurrency: o.Concurrency = None,
     rate: o.Rate = None,
     prefix: o.Prefix = None,
+    prefix_groups: o.PrefixGroups = None,
+    prefix_routing: o.PrefixRouting = None,
     prefill_chunk: o.PrefillChunk = None,
     two_batch_overlap: o.TwoBatch = None,
     memory_fraction: o.MemoryFraction = None,
@@ -82,7 +84,8 @@ def explain(
     from mlaplan.report.notes import too_long
 
     check(file)
-    asked = _asked(batch, context, prefill, isl, osl, concurrency, rate, prefix)
+    prefixes = {"prefix": prefix, "groups": prefix_groups, "routing": prefix_routing}
+    asked = _asked(batch, context, prefill, isl, osl, concurrency, rate, prefixes)
     flags = strategies.given(
         tp=tp, pp=pp, dp=dp, ep=ep, dcp=dcp, cp=cp, replicas=replicas, kv_layout=kv_layout, kv_dtype=kv_dtype,
         weight_dtype=weight_dtype, block_size=block_size, mtp=mtp, prefill_chunk=prefill_chunk,
@@ -96,11 +99,12 @@ def explain(
     questions.check_drafts(subject.model, mtp or 0, mtp_accept)
     strategy, said = strategies.whole(subject, flags, batch, asked.prefill)
     strategies.check_merge(own, strategy.dcp)
-    q = question(subject.chip, subject.model, subject.profile, asked.work, own)
+    work, in_blocks = questions.in_blocks(asked.work, strategy.block_size * strategy.dcp)
+    q = question(subject.chip, subject.model, subject.profile, work, own)
     strategy, more = _in_flight(q, strategy, batch, asked, own)
     found = _explained(q, strategy, asked, own, price_per_hour(q, own))
     change = _more_chips(q, found)
-    more = [*more, *too_long(q)]
+    more = [*in_blocks, *more, *too_long(q)]
     questions.tell([*said, *more, *(change if output is Format.csv else [])])
     write(_rendered(q, found, asked, own, [*said, *more], change, output), file)
     return EXIT_OK
@@ -127,7 +131,7 @@ def _asked(
     osl: str | None,
     concurrency: int | None,
     rate: str | None,
-    prefix: str | None,
+    prefixes: dict[str, Any],
 ) -> _Asked:
     from mlaplan.cli import questions
 
@@ -149,12 +153,12 @@ def _asked(
     if served:
         work = questions.workload(
             _positive("--isl", isl or ""), _positive("--osl", osl or ""),
-            concurrency=concurrency, rate=rate, prefix=prefix,
+            concurrency=concurrency, rate=rate, **prefixes,
         )  # fmt: skip
         return _Asked(at, step, True, work)
     prompt = _positive("--isl", isl) if isl is not None else step or max((at or 1) - 1, 1)
     # the longest sequence is the one of the decode step, or the prompt
-    work = questions.workload(prompt, max((at or 0) - prompt, 1), prefix=prefix)
+    work = questions.workload(prompt, max((at or 0) - prompt, 1), **prefixes)
     return _Asked(at, step, False, work)
 
 

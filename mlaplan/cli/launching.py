@@ -102,6 +102,8 @@ def next_steps(subject: Subject, a: Answer, given: Overrides, emit: str | None) 
         words += ["--rate", f"{w.rate:g}"]
     if w.prefix_tokens:
         words += ["--prefix", str(w.prefix_tokens)]
+    if w.prefix_groups is not None:
+        words += ["--prefix-groups", str(w.prefix_groups)] + ["--no-prefix-routing"] * (not w.prefix_routed)
     if (engine := subject.engine or emit) is not None:
         words += ["--engine", engine]
     words += _own(given, a.found.plans[0].strategy)

@@ -32,12 +32,11 @@ def with_batch(q: Question, s: Strategy, tokens_per_step: float | None) -> tuple
 def held(q: Question, s: Strategy) -> int:
     """Sequences of the longest context that the cache of one rank holds; 0 where it holds none."""
     from mlaplan.explain import explain
-    from mlaplan.report.cache import sequence_tokens
+    from mlaplan.report.cache import sequences
 
-    one = sequence_tokens(q, s)
     room = 1
     for _ in range(3):  # more sequences leave less memory for the cache: their logits
-        found = explain(q, replace(s, batch=room), served=False).memory.kv_tokens // one
+        found = sequences(q, s, explain(q, replace(s, batch=room), served=False).memory.kv_tokens)
         if found <= room:
             return found
         room = found

@@ -110,6 +110,17 @@ Prefix = Annotated[
         help="Prompt tokens found in the cache, or their share: 0.5, 50%.",
     ),
 ]
+PrefixGroups = Annotated[
+    int | None,
+    _count("--prefix-groups", "Different prefixes of that length, each stored once in a cache for all that share it."),
+]
+PrefixRouting = Annotated[
+    bool | None,
+    typer.Option(
+        "--prefix-routing/--no-prefix-routing",
+        help="Send a request to a cache that has its prefix (with --prefix-groups, if none is given).",
+    ),
+]
 Ttft = Annotated[str | None, typer.Option("--ttft", metavar="TIME", help="Longest time to the first token: 5s.")]
 Tpot = Annotated[str | None, typer.Option("--tpot", metavar="TIME", help="Longest time per output token: 60ms.")]
 
@@ -146,6 +157,41 @@ Settings = Annotated[
         metavar="PATH=VALUE",
         help="Another value for a chip's figure, such as memory.bandwidth=x0.9.",
     ),
+]
+
+# ---- prefill and decode on separate chips ----
+
+
+class Disagg(StrEnum):
+    """Whether prefill and decode get chips of their own."""
+
+    off = "off"
+    on = "on"
+    auto = "auto"
+
+
+class KvOverlap(StrEnum):
+    """When a cache is sent: layer by layer while the prefill computes, or after it."""
+
+    layer = "layer"
+    none = "none"
+
+
+Disaggregate = Annotated[
+    Disagg, typer.Option("--disagg", help="Prefill and decode on chips of their own; auto: whichever serves more.")
+]
+PrefillChip = Annotated[
+    str | None, typer.Option("--prefill-chip", metavar="CHIP", help="Chips that prefill, where not CHIP.")
+]
+DecodeChip = Annotated[
+    str | None, typer.Option("--decode-chip", metavar="CHIP", help="Chips that decode, where not CHIP.")
+]
+KvLink = Annotated[
+    str | None,
+    typer.Option("--kv-link", metavar="RATE", help="Achieved rate of a chip's link between the pools: 20GB/s."),
+]
+KvSending = Annotated[
+    KvOverlap | None, typer.Option("--kv-overlap", help="Send the cache by layer while prefill computes, or after it.")
 ]
 
 # ---- output ----

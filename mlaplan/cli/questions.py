@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from mlaplan.errors import MlaplanError, UnknownName
 
 if TYPE_CHECKING:
     from mlaplan.engines.profile import Profile
+    from mlaplan.rules.rule import Question
     from mlaplan.specs.chip import Chip
     from mlaplan.specs.model import Model
     from mlaplan.workload import Overrides, Workload
@@ -112,10 +114,14 @@ def workload(
     prefix: str | None = None,
     ttft: str | None = None,
     tpot: str | None = None,
+    groups: int | None = None,
+    routing: bool | None = None,
 ) -> Workload:
     """The traffic and the service level."""
     from mlaplan.workload import Workload
 
+    if routing is not None and groups is None:
+        raise MlaplanError("--prefix-routing goes with --prefix-groups: without groups no cache is better than another")
     return Workload(
         isl,
         osl,
@@ -124,11 +130,45 @@ def workload(
         0 if prefix is None else prefix_tokens(prefix, isl),
         optional("--ttft", ttft, "s"),
         optional("--tpot", tpot, "s"),
+        groups,
+        True if routing is None else routing,
     )
+
+
+def asked(s: Subject, work: Workload, given: Overrides, pins: Mapping[str, Any]) -> tuple[Question, list[str]]:
+    """The question, with a shared prefix in whole blocks of the caches that it considers."""
+    from mlaplan.plan import question
+    from mlaplan.search import axes
+
+    q = question(s.chip, s.model, s.profile, work, given)
+    if work.prefix_groups is None:
+        return q, []
+    whole, said = in_blocks(work, max(axes(q, pins).block_size))
+    return question(s.chip, s.model, s.profile, whole, given), said
+
+
+def in_blocks(work: Workload, block: int) -> tuple[Workload, list[str]]:
+    """The workload with a shared prefix in whole blocks of the cache, and what that changes."""
+    from dataclasses import replace
+
+    if work.prefix_groups is None or work.prefix_tokens % block == 0:
+        return work, []
+    whole = work.prefix_tokens // block * block
+    if not whole:
+        raise MlaplanError(
+            f"--prefix {work.prefix_tokens}: is shorter than a block of {block} tokens, and reuse is in whole blocks"
+        )
+    said = f"a prefix is reused in whole blocks: {whole:,} of its {work.prefix_tokens:,} tokens, in blocks of {block}"
+    return replace(work, prefix_tokens=whole), [said]
 
 
 def prefix_tokens(text: str, isl: int) -> int:
     """Cached prompt tokens: a count (2048, 2k), or a share of the prompt (0.5, 50 %)."""
+    if re.search(r"len\s*\(|char|byte|zeichen|字符|字节", text, re.IGNORECASE):
+        raise MlaplanError(
+            f"--prefix: '{text}' counts characters; a cache is reused by tokens, in whole blocks, and a tokenizer "
+            "makes other numbers of them; expected tokens such as 3000 or 3k"
+        )
     if text.rstrip().endswith("%") or ("." in text and text.strip()[-1:] not in "kKmM"):
         share = quantity("--prefix", text, "fraction")
         if share > 1:

@@ -13,6 +13,7 @@ from mlaplan.cli.formats import Format
 from mlaplan.errors import EXIT_FINDINGS, EXIT_OK, MlaplanError
 
 if TYPE_CHECKING:
+    from mlaplan.fleet.decision import Decision
     from mlaplan.report.plan_text import Answer
     from mlaplan.workload import Overrides
 
@@ -37,6 +38,8 @@ def recommend(
     concurrency: o.Concurrency = None,
     rate: o.Rate = None,
     prefix: o.Prefix = None,
+    prefix_groups: o.PrefixGroups = None,
+    prefix_routing: o.PrefixRouting = None,
     ttft: o.Ttft = None,
     tpot: o.Tpot = None,
     objective: Annotated[Objective, typer.Option("--objective", help="What makes a plan good.")] = Objective.throughput,
@@ -83,6 +86,11 @@ def recommend(
     imbalance: o.Imbalance = None,
     mtp_accept: o.MtpAccept = None,
     redundant_experts: o.RedundantExperts = 0,
+    disagg: o.Disaggregate = o.Disagg.off,
+    prefill_chip: o.PrefillChip = None,
+    decode_chip: o.DecodeChip = None,
+    kv_link: o.KvLink = None,
+    kv_overlap: o.KvSending = None,
     settings: o.Settings = None,
     output: Annotated[Format, typer.Option("--format", help="How to write the result.")] = Format.table,
     file: o.Output = None,
@@ -93,8 +101,8 @@ def recommend(
     0 with a plan, 1 if nothing is feasible.
     """
     from mlaplan.cli import launching, manifesting, questions, strategies
+    from mlaplan.cli.disagg import Apart, decide, exit_code, rendered
     from mlaplan.cli.output import check, write
-    from mlaplan.plan import question
     from mlaplan.plan import recommend as run
     from mlaplan.report.plan_text import Answer
 
@@ -107,15 +115,19 @@ def recommend(
     folder, file = (file, None) if kind is not None else (None, file)
     for path in (file, save_plan):
         check(path)
+    apart = Apart(disagg, prefill_chip, decode_chip, kv_link, kv_overlap)
+    apart.check(emit, devices)
     named = True
     if kind is not None:
         engine, named = manifesting.engine(kind, engine, chip)
         emit = engine
     split = manifesting.pools(pd, replicas)
     replicas = sum(split) if split is not None else replicas
+    apart.ask(devices)
     work = questions.workload(
         _tokens("--isl", isl, ISL), _tokens("--osl", osl, OSL),
         concurrency=concurrency, rate=rate, prefix=prefix, ttft=ttft, tpot=tpot,
+        groups=prefix_groups, routing=prefix_routing,
     )  # fmt: skip
     pins = strategies.given(
         tp=tp, pp=pp, dp=dp, ep=ep, dcp=dcp, cp=cp, replicas=replicas, kv_layout=kv_layout, kv_dtype=kv_dtype,
@@ -133,7 +145,8 @@ def recommend(
     questions.check_drafts(subject.model, mtp, mtp_accept)
     strategies.check_precision(subject, pins)
     strategies.check_merge(given, pins.get("dcp"))
-    q = question(subject.chip, subject.model, subject.profile, work, given)
+    q, said = questions.asked(subject, work, given, pins)
+    questions.tell(said)
     found = run(q, devices, objective=objective.value, fixed=pins, top=top, given=given)
     if found.considered == 0:
         pinned = ", ".join(f"{name} {value}" for name, value in pins.items())
@@ -145,6 +158,12 @@ def recommend(
     answer = _completed(
         Answer(q, devices, objective.value, pins, found, None, []), given, emit if kind is None else None
     )
+    if apart.wanted:
+        decided = decide(answer, subject, apart, given, pins)
+        if save_plan is not None:
+            _save_either(answer, decided, given, save_plan)
+        write(rendered(answer, decided, given, output.value), file)
+        return exit_code(answer, decided)
     written = True
     if kind is not None and found.plans:
         answer, written = _with_manifests(answer, emit or "", kind, split, folder, force)
@@ -209,6 +228,21 @@ def _save(a: Answer, given: Overrides, path: str) -> None:
 
     write_file(path, tables.as_json(plan_file.document(a.q, a.found.plans[0], given, a.objective)) + "\n")
     questions.tell([f"plan written to {path}"])
+
+
+def _save_either(a: Answer, d: Decision, given: Overrides, path: str) -> None:
+    """The plan of the way that won."""
+    from mlaplan.cli import questions
+    from mlaplan.cli.output import write_file
+    from mlaplan.report import split_plan, tables
+
+    if d.wins == "apart":
+        write_file(path, tables.as_json(split_plan.document(d, given, a.objective)) + "\n")
+        questions.tell([f"plan written to {path}: two pools"])
+    elif d.wins == "together":
+        _save(a, given, path)
+    else:
+        questions.tell([f"{path} is not written: there is no plan"])
 
 
 def _rendered(a: Answer, given: Overrides, output: Format) -> str:

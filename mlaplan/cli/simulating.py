@@ -139,19 +139,18 @@ def run(
     from mlaplan import simulation
     from mlaplan.report.simulate_text import Simulated
     from mlaplan.serving.simulator.run import simulate
-    from mlaplan.validation.measured import read_plan
+    from mlaplan.validation.measured import read_plan, read_prefill_pool
 
     q, st, tokens = read_plan(plan)
     found, source, concurrency = requests_of(asked, q.workload)
     if write_trace is not None:
         _write_trace(found, write_trace)
     longest, spread = simulation.Longest.of(found), cast("Routing", routing.replace("-", "_"))
-    second = None
-    if prefill is None:
+    second = read_prefill_pool(plan) if prefill is None else read_plan(prefill)
+    if second is None:
         fleet = simulation.fleet_of(q, st, longest, tokens_given=tokens, routing=spread)
     else:
-        second = read_plan(prefill)
-        _same_model(q, second[0], prefill)
+        _same_model(q, second[0], prefill or plan)
         fleet = simulation.split_fleet(q, st, second[0], second[1], longest, tokens_given=tokens, routing=spread)
     if not prefix_cache:
         fleet = simulation.without_prefix_cache(fleet)

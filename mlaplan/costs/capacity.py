@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from mlaplan.costs import memory, pipeline, placement
 from mlaplan.costs.factor import Columns, Memo, Primer, Spread, Table, by_values, distinct, size
+from mlaplan.costs.prefix import Shared
 from mlaplan.costs.roofline import Numeric, ceil_div
 from mlaplan.strategy import KV_DTYPES, KV_LAYOUTS, WEIGHT_DTYPES
 
@@ -32,11 +33,12 @@ WITHOUT_BATCH = (PER_STAGE, BUFFERS)
 
 
 class Budget(NamedTuple):
-    """What the memory must serve: the longest sequence, and the user's own fraction and reserve."""
+    """What the memory must serve: the longest sequence, shared prefixes, and the user's own fraction and reserve."""
 
     max_context: int
     memory_fraction: float
     reserve_bytes: float | None = None
+    shared: Shared | None = None
 
 
 def shards(s: Setting, table: Table) -> memory.Shards:
@@ -224,7 +226,7 @@ class Space:
 
         outside = items.get("outside_fraction_bytes")
         self.slack: Numeric = 0.0 if outside is None else left_free_bytes(s, budget) + outside
-        self.of_free, self.cache_share = s.engine.of_free, budget.memory_fraction
+        self.cache_share = budget.memory_fraction if s.engine.of_free else 1.0
         self._stages: dict[pipeline.Stage, Room] = {}
 
     def _room(self, stage: pipeline.Stage) -> Room:
@@ -234,7 +236,8 @@ class Space:
             i = self._number[stage]
             weights, kv = self._bytes[f"weights{i}"], self._bytes[f"kv{i}"]
             left = self.free - weights
-            known = self._stages[stage] = Room((self.cache_share * left if self.of_free else left) / kv, weights, kv)
+            left = left if self.cache_share == 1.0 else self.cache_share * left
+            known = self._stages[stage] = Room(left / kv, weights, kv)
         return known
 
     def tokens(self, cut: pipeline.Cut) -> Numeric:

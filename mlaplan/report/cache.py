@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mlaplan.costs import memory, pipeline
+from mlaplan.costs import memory, pipeline, prefix
 
 if TYPE_CHECKING:
     from mlaplan.rules.rule import Question
@@ -25,6 +25,15 @@ def bytes_per_token(q: Question, s: Strategy) -> float:
 
 
 def sequence_tokens(q: Question, s: Strategy) -> int:
-    """Cache tokens of a sequence at its end, in whole blocks on every decode-context-parallel rank."""
-    block = s.block_size * s.dcp
-    return -(-q.budget.max_context // block) * block
+    """Cache tokens of a sequence at its end, in whole blocks, without a prefix that it shares."""
+    return int(prefix.own_tokens(s.to_dict(), q.budget.max_context, q.budget.shared))
+
+
+def stored_tokens(q: Question, s: Strategy) -> int:
+    """Cache tokens of all shared prefixes in the cache of one attention-DP rank."""
+    return int(prefix.stored_tokens(s.to_dict(), q.budget.shared))
+
+
+def sequences(q: Question, s: Strategy, kv_tokens: int) -> int:
+    """Whole sequences that so many tokens of one rank hold beside the shared prefixes."""
+    return max(kv_tokens - stored_tokens(q, s), 0) // sequence_tokens(q, s)

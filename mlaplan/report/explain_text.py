@@ -120,7 +120,10 @@ def _spoken(name: str) -> str:
 def _cache(q: Question, e: Explanation, m: Memory) -> str:
     one, mean = cache.sequence_tokens(q, e.strategy), cache.bytes_per_token(q, e.strategy)
     ranks = e.strategy.dp * e.strategy.replicas
-    held = f"The cache holds {m.kv_tokens:,} tokens a rank, {m.kv_tokens // one:,} sequences of {one:,}"
+    count, stored = cache.sequences(q, e.strategy, m.kv_tokens), cache.stored_tokens(q, e.strategy)
+    held = f"The cache holds {m.kv_tokens:,} tokens a rank, {count:,} sequences of {one:,}"
+    if stored:
+        held += f" beside {stored:,} of shared prefixes"
     if ranks > 1:
         held += f", {m.kv_tokens * ranks:,} tokens in all"
     fullest = f" on average, {m.kv_bytes_per_token:,.0f} B of the fullest" if m.kv_bytes_per_token - mean > 1 else ""

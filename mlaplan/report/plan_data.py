@@ -54,7 +54,8 @@ def memory(q: Question, s: Strategy, m: Memory) -> dict[str, Any]:
         "kv_bytes_per_token": cache.bytes_per_token(q, s),
         "kv_bytes_per_token_fullest": m.kv_bytes_per_token,
         "kv_tokens": m.kv_tokens,
-        "kv_sequences": m.kv_tokens // cache.sequence_tokens(q, s),
+        "kv_sequences": cache.sequences(q, s, m.kv_tokens),
+        "kv_shared_tokens": cache.stored_tokens(q, s),
         "total_bytes": m.total_bytes,
         "usable_bytes": m.usable_bytes,
         "capacity_bytes": m.capacity_bytes,
@@ -121,6 +122,8 @@ def workload(q: Question) -> dict[str, Any]:
         "concurrency": w.concurrency,
         "rate_per_s": w.rate,
         "prefix_tokens": w.prefix_tokens,
+        "prefix_groups": w.prefix_groups,
+        "prefix_routed": w.prefix_routed if w.prefix_groups is not None else None,
         "ttft_s": w.ttft_s,
         "tpot_s": w.tpot_s,
     }

@@ -32,7 +32,7 @@ def document(q: Question, e: Explanation, given: Overrides, objective: str) -> d
         "schema": SCHEMA,
         "tool_version": __version__,
         "model": _written(s.model),
-        "chip": _whole_chip(s.chip),
+        "chip": whole_chip(s.chip),
         "engine": {"name": p.name, "version": p.version, "profile": _written(p)},
         "origins": {"model": s.model.origin, "chip": s.chip.origin},
         "workload": plan_data.workload(q),
@@ -43,7 +43,7 @@ def document(q: Question, e: Explanation, given: Overrides, objective: str) -> d
     }
 
 
-def _whole_chip(chip: Chip) -> dict[str, Any]:
+def whole_chip(chip: Chip) -> dict[str, Any]:
     """The chip's file, with the class defaults that it was priced with as fits of its own."""
     fits = {op: {dtype: _written(fit) for dtype, fit in of.items()} for op, of in kernels(chip).items()}
     return {**_written(chip), "efficiency": fits}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mlaplan import units
-from mlaplan.report import context, explain_text, why_text, words
+from mlaplan.report import context, explain_text, prefixes, why_text, words
 from mlaplan.report.grid import Column, grid, text
 from mlaplan.report.tables import wrapped
 from mlaplan.units import format_seconds
@@ -115,6 +115,8 @@ def ranked(a: Answer) -> str:
     number, sharded = next(((i, e) for i, e in enumerate(a.found.plans, 1) if e.strategy.dcp > 1), (0, None))
     if sharded is not None:
         lines.append(wrapped(f"Decode context parallelism of plan {number}: {context.told(a.q, sharded.strategy)}."))
+    if shared := prefixes.told(a.q, a.found.plans[0]):
+        lines.append(wrapped(f"Plan 1: {shared}"))
     return "\n".join(lines)
 
 

@@ -234,8 +234,8 @@ def _has_latent_layout(q: Question, tp: int) -> bool:
 
 def _held(q: Question, s: Strategy, columns: Any, row: int) -> Held:
     tokens = max(int(columns["kv_tokens"][row]), 0)
-    one, ranks = cache.sequence_tokens(q, s), s.dp * s.replicas
-    return Held(s, cache.bytes_per_token(q, s), tokens, tokens * ranks, tokens // one * ranks)
+    ranks = s.dp * s.replicas
+    return Held(s, cache.bytes_per_token(q, s), tokens, tokens * ranks, cache.sequences(q, s, tokens) * ranks)
 
 
 # ---- TP against DP of attention ----
@@ -269,7 +269,7 @@ def _pairs(q: Question, e: Explanation, n: int) -> list[tuple[Strategy, Strategy
 
 
 def _priced(q: Question, pair: tuple[Strategy, Strategy], columns: Any, row: int) -> Priced:
-    needs = [cache.sequence_tokens(q, s) * s.batch for s in pair]
+    needs = [cache.stored_tokens(q, s) + cache.sequence_tokens(q, s) * s.batch for s in pair]
     fits = [bool(columns["kv_tokens"][row + i] >= need) for i, need in enumerate(needs)]
     times = [float(columns["decode_s"][row + i]) for i in (0, 1)]
     return Priced(pair[0].weight_dtype, *pair, times[0], times[1], fits[0], fits[1], {})

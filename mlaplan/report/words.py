@@ -112,7 +112,7 @@ def workload(w: Workload) -> str:
     """Traffic and service level."""
     parts = [f"{w.isl:,} tokens in, {w.osl:,} out"]
     if w.prefix_tokens:
-        parts.append(f"{w.prefix_tokens:,} of the prompt cached")
+        parts.append(f"{w.prefix_tokens:,} of the prompt cached{_groups(w)}")
     if w.concurrency is not None:
         parts.append(f"{w.concurrency:,} in flight")
     if w.rate is not None:
@@ -122,3 +122,11 @@ def workload(w: Workload) -> str:
     limits = [("TTFT", w.ttft_s), ("TPOT", w.tpot_s)]
     parts += [f"{name} up to {units.format_seconds(limit)}" for name, limit in limits if limit is not None]
     return ", ".join(parts)
+
+
+def _groups(w: Workload) -> str:
+    """How the cached part is shared."""
+    if w.prefix_groups is None:
+        return ""
+    routed = "sent to a cache that has its own" if w.prefix_routed else "sent to any cache"
+    return f" (one of {w.prefix_groups:,}, {routed})"

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from mlaplan.costs import capacity as cap
+from mlaplan.costs import prefix
 from mlaplan.rules.rule import Cells, Question, Rule
 
 
@@ -32,15 +33,17 @@ WEIGHTS = Rule(
 
 
 def _kv(q: Question, c: Cells) -> Any:
-    need = cap.sequence_tokens(c, q.budget.max_context) * np.asarray(c["batch"])  # type: ignore[arg-type]
+    need = prefix.need_tokens(c, q.budget.max_context, q.budget.shared)
     return (np.asarray(c["kv_tokens"]) >= 0) & (c["kv_tokens"] < need)
 
 
 def _kv_detail(q: Question, c: Cells) -> str:
-    one = int(cap.sequence_tokens(c, q.budget.max_context))  # type: ignore[arg-type]
+    shared, longest = q.budget.shared, q.budget.max_context
+    one, stored = int(prefix.own_tokens(c, longest, shared)), int(prefix.stored_tokens(c, shared))
+    beside = f" beside {stored:,} of shared prefixes" if stored else ""
     return (
-        f"{int(c['batch'])} sequences of {one:,} tokens need {int(c['batch']) * one:,} cache tokens a rank, "
-        f"{int(c['kv_tokens']):,} fit"
+        f"{int(c['batch'])} sequences of {one:,} tokens{beside} need {int(c['batch']) * one + stored:,} cache tokens "
+        f"a rank, {int(c['kv_tokens']):,} fit"
     )
 
 

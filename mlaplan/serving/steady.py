@@ -82,6 +82,21 @@ def step_token_values(work: Workload, chunks: Sequence[int]) -> list[int]:
     return sorted(out | {int(ceil_div(n, 2)) for n in out})
 
 
+def prompt_s(
+    table: Table, work: Workload, engine: EngineCosts, prefill_s: Numeric, prefill_pass_s: Numeric,
+    step_tokens: NDArray[np.int64],
+) -> tuple[Numeric, Numeric]:  # fmt: skip
+    """(t_p, the time that one prompt takes of its rank; its own way through all chunks and stages), alone. [s]"""
+    balance = np.where(table["dp"] > 1, float(engine.prefill_balance), 1.0)
+    pieces = work.new_tokens / step_tokens
+    return pieces * prefill_s / balance, (np.maximum(pieces, 1.0) - 1.0) * prefill_s / balance + prefill_pass_s
+
+
+def front_end_s(engine: EngineCosts, work: Workload) -> float:
+    """F: what a request spends outside the engine's slots. [s]"""
+    return float(engine.front_end_s) + float(engine.front_end_per_token_s) * work.isl
+
+
 def served(
     table: Table, work: Workload, engine: EngineCosts, tokens: Numeric, decode_s: Numeric, prefill_s: Numeric,
     prefill_pass_s: Numeric, step_tokens: NDArray[np.int64],
@@ -96,9 +111,7 @@ def served(
     offered = work.concurrency / ranks if work.concurrency is not None else None
     slots = table["batch"].astype(np.float64)
     b = np.minimum(slots, offered) if offered is not None else slots
-    balance = through(table, "dp", lambda dp: np.where(dp > 1, float(engine.prefill_balance), 1.0))
-    pieces = work.new_tokens / step_tokens
-    t_p = pieces * prefill_s / balance
+    t_p, first = prompt_s(table, work, engine, prefill_s, prefill_pass_s, step_tokens)
     rounds = (work.osl - 1) / tokens
     # a rank with less than one request in flight is idle part of the time, and else like one with one
     present, active = np.minimum(b, 1.0), np.maximum(b, 1.0)
@@ -109,10 +122,9 @@ def served(
     else:
         arriving = np.minimum(work.rate / ranks * t_p, 1.0)
         wait = arriving / (2.0 * np.maximum(1.0 - arriving, 1e-9)) * t_p
-    passes = np.maximum(pieces, 1.0)
+    passes = np.maximum(work.new_tokens / step_tokens, 1.0)
     mixing = decode_s * (np.ceil(passes) if engine.mixed_prefill else 1.0) * (b > 1.0)
-    front = float(engine.front_end_s) + float(engine.front_end_per_token_s) * work.isl
-    service = (passes - 1.0) * prefill_s / balance + prefill_pass_s + mixing
+    service = first + mixing
     # a closed loop's wait is spent in a slot; an open loop queues before one
     held = service + (wait if work.rate is None else 0.0)
     in_flight = np.maximum(active * busy, held + rounds * decode_s)
@@ -123,7 +135,7 @@ def served(
         total = np.minimum(total, work.rate)
     tpot = (in_flight - held) / (rounds * tokens) if work.osl > 1 else np.full(slots.shape, np.nan)
     return {
-        "ttft_s": wait + queue + service + front,
+        "ttft_s": wait + queue + service + front_end_s(engine, work),
         "queue_s": wait + queue,
         "tpot_s": tpot,
         "requests_per_s": total,

@@ -68,6 +68,8 @@ class OwnRun:
 def compare(bench_file: str, plan_file: str) -> OwnRun:
     """Reads both files and predicts the benchmark's load with the plan's strategy."""
     bench = bench_files.read(bench_file)
+    if read_prefill_pool(plan_file) is not None:
+        raise MlaplanError(f"{plan_file}: is a plan of two pools; expected one of a single pool to compare a run with")
     q, st, tokens = read_plan(plan_file)
     notes = _load_notes(q, st, bench)
     isl, osl = max(round(bench.mean_isl), 1), max(round(bench.mean_osl), 1)
@@ -150,16 +152,35 @@ def explanations(row: Compared, ops: list[Op], most: int = 3) -> tuple[str, ...]
     return tuple(out)
 
 
+def read_prefill_pool(file: str) -> tuple[Question, Strategy, float | None] | None:
+    """The same of the pool that prefills, where the plan has two; `read_plan` reads the one that decodes."""
+    data = _object(file)
+    pools = data.get("pools")
+    if pools is None:
+        return None
+    try:
+        pool = {**data, "chip": data.get("prefill_chip", data["chip"]), "strategy": pools["prefill"]["strategy"]}
+    except (KeyError, TypeError):
+        raise MlaplanError(f"{file}: pools has no prefill with a strategy; expected a whole plan file") from None
+    return _read(file, pool)
+
+
 def read_plan(file: str) -> tuple[Question, Strategy, float | None]:
     """The question and the strategy in a plan file, and the tokens per step the user gave."""
-    data = _object(file)
+    return _read(file, _object(file))
+
+
+def _read(file: str, data: dict[str, Any]) -> tuple[Question, Strategy, float | None]:
     if data.get("schema") != SCHEMA:
         raise MlaplanError(f"{file}: is no plan; expected the file that `mlaplan recommend --save-plan` writes")
     try:
         chip, model = _spec(file, Chip, data["chip"], "chip"), _spec(file, Model, data["model"], "model")
         profile = _spec(file, Profile, data["engine"]["profile"], "engine.profile")
         w, o = data["workload"], data["overrides"]
-        work = Workload(w["isl_tokens"], w["osl_tokens"], w["concurrency"], w["rate_per_s"], w["prefix_tokens"])
+        work = Workload(
+            w["isl_tokens"], w["osl_tokens"], w["concurrency"], w["rate_per_s"], w["prefix_tokens"],
+            prefix_groups=w.get("prefix_groups"), prefix_routed=w.get("prefix_routed") is not False,
+        )  # fmt: skip
         given = Overrides(
             o["memory_fraction"], o["reserve_bytes"], o["price_usd_per_h"], o["imbalance"], o["tokens_per_step"],
             o["redundant_experts"], o.get("dcp_merge"), o.get("dcp_interleave"),

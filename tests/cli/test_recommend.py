@@ -372,3 +372,31 @@ def test_an_engine_that_does_not_run_on_the_chip_is_told() -> None:
 def test_an_illegal_pin_names_the_rule_that_it_breaks() -> None:
     found = data("recommend deepseek-v3 h200-sxm --devices 24 --isl 128 --osl 64 --tp 24")
     assert found["nearest_miss"]["detail"] == "128 attention heads do not divide by TP 24"
+
+
+# ---- shared prefixes ----
+
+SHARED = "recommend llama-3-70b ascend-910b3 --devices 8 --isl 4096 --osl 512 --top 1 --prefix 3000"
+
+
+def test_groups_that_share_a_prefix_leave_room_for_more_sequences() -> None:
+    alone, shared = data(SHARED)["plans"][0], data(f"{SHARED} --prefix-groups 20")["plans"][0]
+    assert shared["memory"]["kv_shared_tokens"] == 20 * 2992 and alone["memory"]["kv_shared_tokens"] == 0
+    assert shared["strategy"]["batch"] > 2 * alone["strategy"]["batch"]
+    assert shared["served"]["tok_s_chip"]["value"] > alone["served"]["tok_s_chip"]["value"]
+    assert "2,992 of 4,096 prompt tokens (73 %) are not computed" in words(f"{SHARED} --prefix-groups 20")
+    assert "in blocks of 16" in answer(f"{SHARED} --prefix-groups 20").err
+
+
+def test_a_prefix_that_no_cache_holds_is_no_plan() -> None:
+    line = "recommend llama-3-70b ascend-910b3 --devices 4 --isl 8000 --osl 100 --prefix 7000 --prefix-groups 9000"
+    found = data(line)
+    assert answer(line).code == 1 and set(found["rejected"]) >= {"MLA202"}
+
+
+def test_the_command_that_explains_a_plan_repeats_its_prefixes() -> None:
+    line = f"{SHARED} --prefix-groups 20 --no-prefix-routing"
+    following = next(x for x in answer(line).err.splitlines() if x.startswith("next: "))
+    assert following.endswith("--prefix 2992 --prefix-groups 20 --no-prefix-routing")
+    explained = data(following.removeprefix("next: mlaplan "))
+    assert explained["memory"]["kv_shared_tokens"] == 20 * 2992

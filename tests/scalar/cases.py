@@ -47,14 +47,22 @@ def question(
 
 
 WORKLOADS = st.builds(
-    lambda isl, osl, part, concurrency, rate: Workload(
-        isl, osl, concurrency, None if concurrency else rate, int(part * isl)
+    lambda isl, osl, part, concurrency, rate, groups, routed: Workload(
+        isl,
+        osl,
+        concurrency,
+        None if concurrency else rate,
+        int(part * isl),
+        prefix_groups=groups if int(part * isl) else None,
+        prefix_routed=routed,
     ),
     st.integers(1, 40_000),
     st.integers(1, 4096),
     st.sampled_from([0.0, 0.0, 0.3, 0.99]),
     st.none() | st.integers(1, 5000),
     st.none() | st.floats(0.01, 100.0),
+    st.none() | st.integers(1, 60),
+    st.booleans(),
 )
 
 

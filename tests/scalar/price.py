@@ -127,7 +127,7 @@ def decode_round(case: Case, st: Any, options: list[list[Stage]], context: int, 
         tail,
     )
     send = send_time(case, st, t * halves)
-    need = sequence_tokens(st, budget.max_context) * st.batch
+    need = need_tokens(st, budget)
     other = memory.everything_else(case, st, budget)
     found = []
     for option in options:
@@ -194,6 +194,17 @@ def sequence_tokens(st: Any, max_context: int) -> int:
     """One sequence at its end, in whole blocks on each of the ranks that share it."""
     block = st.block_size * st.dcp
     return math.ceil(max_context / block) * block
+
+
+def need_tokens(st: Any, budget: Any) -> int:
+    """All sequences in flight, each prefix that this rank serves once, in whole blocks."""
+    one = sequence_tokens(st, budget.max_context)
+    if budget.shared is None:
+        return one * st.batch
+    block = st.block_size * st.dcp
+    found = budget.shared.tokens // block * block
+    here = math.ceil(budget.shared.groups / (st.dp * st.replicas)) if budget.shared.routed else budget.shared.groups
+    return here * found + (one - found) * st.batch
 
 
 def held(case: Case, st: Any, option: list[Stage], other: float, budget: Any) -> tuple[float, float, float]:

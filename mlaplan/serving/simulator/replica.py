@@ -212,7 +212,8 @@ class Replica:
         if not times:
             return self.ring
         known = [*list(self.history)[1:], self.start_s]
-        return next(j for j, at_s in enumerate(known, 1) if at_s + TICK >= min(times))
+        # a request handed over by another pool may still be to come: then its arrival cuts the stretch
+        return next((j for j, at_s in enumerate(known, 1) if at_s + TICK >= min(times)), self.ring)
 
     def after(self, j: int) -> float:
         """Time of the first j rounds."""
