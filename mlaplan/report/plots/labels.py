@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -52,11 +52,12 @@ class Wanted:
 
 def place(
     axes: Axes, wanted: Sequence[Wanted], points: NDArray[np.float64], lines: Sequence[NDArray[np.float64]] = (),
-    size: float = 6.5, radius: float = 3.0,
+    size: float = 6.5, radius: float = 3.0, blocked: Sequence[Any] = (),
 ) -> list[Wanted]:  # fmt: skip
     """Put labels into finished axes; those without a place are returned.
 
-    points: [n, 2] in data coordinates, none of which a label may cover; lines: [m, 2] each, better not covered.
+    points: [n, 2] in data coordinates, none of which a label may cover; lines: [m, 2] each, better not covered;
+    blocked: boxes in pixels where other text stands.
     """
     from mlaplan.report.plots.sheet import text_width
 
@@ -64,12 +65,14 @@ def place(
     paths = [_dense(_in_points(axes, line)) for line in lines]
     path = np.concatenate(paths) if paths else np.empty((0, 2))
     frame = _frame(axes)
-    taken: list[Box] = []
+    k = 72.0 / axes.figure.dpi
+    taken = [Box(b.x0 * k, b.y0 * k, b.x1 * k, b.y1 * k) for b in blocked]
     leaders: list[NDArray[np.float64]] = []
     left: list[Wanted] = []
     anchors = _in_points(axes, np.array([[w.x, w.y] for w in wanted]).reshape(-1, 2))
     # the most crowded first: later ones have to go round them
     crowd = [int(np.sum(np.hypot(*(anchors - a).T) < 40)) for a in anchors]
+    others = [at[np.hypot(*(at - a).T) > radius] for a in anchors]
     for i in sorted(range(len(wanted)), key=lambda i: (-crowd[i], i)):
         w, anchor = wanted[i], anchors[i]
         wide, tall = text_width(w.text, size) * 72 + 2 * PAD, size * 1.1 + 2 * PAD
@@ -85,7 +88,8 @@ def place(
                 if any(_crosses(leader, b) for b in taken):
                     continue
                 cost = ring + 3.0 * math.sqrt(_count(box, path)) + 25.0 * sum(_cross(leader, other) for other in leaders)
-                cost += 10.0 * sum(_crosses(other, box) for other in leaders)
+                cost += 10.0 * sum(_crosses(other, box) for other in leaders) + 2.0 * _along(leader, path)
+                cost += 15.0 * _along(leader, others[i], radius)
                 if best is None or cost < best[0] - 1e-9:
                     best = (cost, box, ring, turn)
         if best is None:
@@ -173,6 +177,14 @@ def _dense(line: NDArray[np.float64]) -> NDArray[np.float64]:
 def _crosses(line: NDArray[np.float64], box: Box) -> bool:
     """Whether a line passes through a box."""
     return _count(box, _dense(line)) > 0
+
+
+def _along(leader: NDArray[np.float64], path: NDArray[np.float64], near: float = 1.5) -> int:
+    """How much of a leader, beyond its start, lies on other things: it must not be taken for a part of them."""
+    points = _dense(leader)[2:]
+    if not len(points) or not len(path):
+        return 0
+    return int(np.sum(np.min(np.hypot(*(points[:, None] - path[None]).transpose(2, 0, 1)), axis=1) < near))
 
 
 def _cross(a: NDArray[np.float64], b: NDArray[np.float64]) -> bool:

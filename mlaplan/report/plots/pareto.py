@@ -120,30 +120,43 @@ def figure(data: Fronts, width: float = style.FULL) -> Figure:
             look = style.look(i)
             x, y, low, high = np.array([(p.x, p.y, p.low, p.high) for p in line.points]).T
             axes.fill_between(x, low, high, color=look.color, alpha=0.16, linewidth=0)
-            (drawn,) = axes.plot(x, y, color=look.color, marker=look.marker, linestyle=look.line, zorder=4)
-            handles.append(drawn)
+            if single:
+                axes.plot(x, y, color=style.FAINT, linewidth=0.8, zorder=3)
+                _by_strategy(axes, line)
+            else:
+                handles += axes.plot(x, y, color=look.color, marker=look.marker, linestyle=look.line, zorder=4)
             every.append(np.column_stack([x, y]))
-            wanted += stretches(line)
+            wanted += stretches(line, once=single)
         _scales(axes, data)
         if not single:
             sheet.legend(handles, [line.name for line in data.lines])
         sheet.note("Each point is a plan that no other beats in both; shaded: 80 % band.")
+        if single and len({p.label for p in data.lines[0].points}) > 1:
+            sheet.note("Marks tell strategies apart; each is named once.")
         _finish(sheet, axes, wanted, every)
         return sheet.figure
 
 
-def stretches(line: Line) -> list[labels.Wanted]:
-    """One label for each run of neighbours with the same strategy, at its middle."""
-    out, run = [], [line.points[0]]
-    for p in [*line.points[1:], None]:
-        if p is not None and p.label == run[0].label:
-            run.append(p)
-            continue
-        middle = run[len(run) // 2]
-        out.append(labels.Wanted(run[0].label, middle.x, middle.y))
-        if p is not None:
-            run = [p]
-    return out
+def _by_strategy(axes: Axes, line: Line) -> None:
+    """Marks of a lone front: one look for each strategy, which may come back."""
+    for i, name in enumerate(dict.fromkeys(p.label for p in line.points)):
+        look, own = style.look(i), [(p.x, p.y) for p in line.points if p.label == name]
+        axes.plot(*zip(*own, strict=True), color=look.color, marker=look.marker, linestyle="", zorder=4)
+
+
+def stretches(line: Line, once: bool = False) -> list[labels.Wanted]:
+    """A label in the middle of each run of neighbours with the same strategy; once: of its longest run only."""
+    runs: list[list[Point]] = []
+    for p in line.points:
+        if runs and runs[-1][0].label == p.label:
+            runs[-1].append(p)
+        else:
+            runs.append([p])
+    if once:
+        longest = {run[0].label: run for run in sorted(runs, key=len)}
+        runs = [run for run in runs if longest[run[0].label] is run]
+    middles = [run[len(run) // 2] for run in runs]
+    return [labels.Wanted(p.label, p.x, p.y) for p in middles]
 
 
 def _scales(axes: Axes, data: Fronts) -> None:
@@ -162,6 +175,7 @@ def _scales(axes: Axes, data: Fronts) -> None:
         else:
             room = 0.08 * (high - low or high)
             limits(max(low - room, 0.0), high + room)
+            scale.plain_ticks(axes.xaxis if axis == "x" else axes.yaxis)
     axes.set_xlabel(scale.axis_label(data.x))
     axes.set_ylabel(scale.axis_label(data.y))
 

@@ -26,9 +26,11 @@ def tokens(value: float) -> str:
 
 
 def number(value: float) -> str:
-    """1500 -> 1.5k, 2e6 -> 2M, 0.05 -> 0.05."""
+    """1500 -> 1,500, 2e6 -> 2M, 0.05 -> 0.05: no k, which counts 1024 tokens elsewhere."""
     size = abs(value)
-    for factor, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+    if 1000 <= size < 1e6:
+        return f"{value:,.0f}"
+    for factor, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
         if size >= factor:
             return f"{value / factor:.4g}{suffix}"
     return f"{value:.4g}"
@@ -53,6 +55,11 @@ def log_ticks(axis: Axis, low: float, high: float, most: int = 7) -> None:
         ticks = [float(f"{x:.2g}") for x in ticks]
     axis.set_ticks(ticks, labels=[number(t) for t in ticks])
     axis.set_ticks([], minor=True)
+
+
+def plain_ticks(axis: Axis) -> None:
+    """Numbers of a linear axis as `number` writes them."""
+    axis.set_major_formatter(lambda value, _position: number(value))
 
 
 def value_ticks(axis: Axis, values: Sequence[float], name: str, most: int = 9) -> None:

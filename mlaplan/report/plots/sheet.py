@@ -53,7 +53,7 @@ class Sheet:
         title = folded(self.title, room, size + 1, bold=True)
         about = folded(self.about, room, size)
         notes = folded(" ".join(self.notes), room, size - 1)
-        head = (height(title, size + 1) + height(about, size)) + 2 * GAP
+        head = height(title, size + 1) + height(about, size) + GAP
         legend, tall = self._legend(figure, room)
         foot = tall + height(notes, size - 1) + GAP * (1 + bool(tall) + bool(notes))
         whole = self.body + head + foot + 2 * MARGIN
@@ -78,7 +78,8 @@ class Sheet:
             rect=(left, (MARGIN + foot) / whole, 1 - 2 * left, self.body / whole), h_pad=0.02, w_pad=0.02
         )
         FigureCanvasAgg(figure)
-        figure.draw_without_rendering()
+        for _ in range(2):  # tick labels change with the size of the axes, and that with them
+            figure.draw_without_rendering()
         figure.set_layout_engine("none")
         return figure
 
@@ -117,7 +118,7 @@ def text_width(text: str, size: float, bold: bool = False) -> float:
 def folded(text: str, room: float, size: float, bold: bool = False) -> str:
     """The text in lines no wider than `room` inches."""
     lines: list[str] = []
-    for word in text.split():
+    for word in text.replace(" %", "\N{NO-BREAK SPACE}%").split(" "):
         if lines and text_width(f"{lines[-1]} {word}", size, bold) <= room:
             lines[-1] += f" {word}"
         else:
