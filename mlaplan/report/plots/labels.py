@@ -57,16 +57,18 @@ def letter(i: int) -> str:
 
 def place(
     axes: Axes, wanted: Sequence[Wanted], points: NDArray[np.float64], lines: Sequence[NDArray[np.float64]] = (),
-    size: float = 6.5, radius: float = 3.0, blocked: Sequence[Any] = (), far: float = RINGS[-1],
+    size: float = 6.5, radii: Sequence[float] | float = 3.0, blocked: Sequence[Any] = (), far: float = RINGS[-1],
 ) -> list[Wanted]:  # fmt: skip
     """Put labels into finished axes; those without a place are returned.
 
-    points: [n, 2] in data coordinates, none of which a label may cover; lines: [m, 2] each, better not covered;
-    blocked: boxes in pixels where other text stands; far: the largest distance, in points of 1/72 inch.
+    points: [n, 2] in data coordinates, none of which a label may cover, of these radii in points of 1/72 inch; lines:
+    [m, 2] each, better not covered; blocked: boxes in pixels where other text stands; far: the largest distance, in the same
+    points.
     """
     from mlaplan.report.plots.sheet import text_width
 
     at = _in_points(axes, points)
+    radius = np.broadcast_to(np.asarray(radii, dtype=float), len(at))
     paths = [_dense(_in_points(axes, line)) for line in lines]
     path = np.concatenate(paths) if paths else np.empty((0, 2))
     frame = _frame(axes)
@@ -77,7 +79,9 @@ def place(
     anchors = _in_points(axes, np.array([[w.x, w.y] for w in wanted]).reshape(-1, 2))
     # the most crowded first: later ones have to go round them
     crowd = [int(np.sum(np.hypot(*(anchors - a).T) < 40)) for a in anchors]
-    others = [at[np.hypot(*(at - a).T) > radius] for a in anchors]
+    away = [np.hypot(*(at - a).T) for a in anchors]
+    own = [float(radius[d < 0.5].max(initial=3.0)) for d in away]  # of the point that a label belongs to
+    others = [at[d > r] for d, r in zip(away, own, strict=True)]
     for i in sorted(range(len(wanted)), key=lambda i: (-crowd[i], i)):
         w, anchor = wanted[i], anchors[i]
         wide, tall = text_width(w.text, size) * 72 + 2 * PAD, size * 1.1 + 2 * PAD
@@ -86,15 +90,15 @@ def place(
             if best is not None and best[0] <= ring:
                 break
             for turn in range(TURNS):
-                box = _around(anchor, ring, 2 * math.pi * turn / TURNS, wide, tall)
+                box = _around(anchor, ring + own[i] - 3.0, 2 * math.pi * turn / TURNS, wide, tall)
                 if not box.within(frame) or any(box.overlaps(b) for b in taken) or _holds(box, at, radius):
                     continue
-                leader = _leader(anchor, box, radius)
+                leader = _leader(anchor, box, own[i])
                 if any(_crosses(leader, b) for b in taken):
                     continue
                 cost = ring + 3.0 * math.sqrt(_count(box, path)) + 25.0 * sum(_cross(leader, other) for other in leaders)
                 cost += 10.0 * sum(_crosses(other, box) for other in leaders) + 2.0 * _along(leader, path)
-                cost += 15.0 * _along(leader, others[i], radius)
+                cost += 15.0 * _along(leader, others[i], 3.0)
                 if best is None or cost < best[0] - 1e-9:
                     best = (cost, box, ring, turn)
         if best is None:
@@ -102,7 +106,7 @@ def place(
             continue
         _, box, ring, _ = best
         taken.append(box)
-        line = _leader(anchor, box, radius)
+        line = _leader(anchor, box, own[i])
         _write(axes, w, anchor, box, size, line if ring > LEADER else None)
         if ring > LEADER:
             leaders.append(line)
@@ -148,7 +152,7 @@ def _around(anchor: NDArray[np.float64], ring: float, angle: float, wide: float,
     return Box(x - wide / 2, y - tall / 2, x + wide / 2, y + tall / 2)
 
 
-def _holds(box: Box, points: NDArray[np.float64], radius: float) -> bool:
+def _holds(box: Box, points: NDArray[np.float64], radius: NDArray[np.float64]) -> bool:
     x, y = points[:, 0], points[:, 1]
     inside = (x > box.x0 - radius) & (x < box.x1 + radius) & (y > box.y0 - radius) & (y < box.y1 + radius)
     return bool(inside.any())

@@ -53,7 +53,7 @@ class Fronts:
     x: str
     y: str
     lines: tuple[Line, ...]
-    plans: int  # out of which the fronts were taken
+    chips_named: bool = False  # names end in the chips of the plan, in brackets
 
 
 def of_answer(q: Question, devices: int, found: Recommendation) -> Fronts:
@@ -72,7 +72,7 @@ def of_answer(q: Question, devices: int, found: Recommendation) -> Fronts:
     if not points:
         raise Unfit("with one output token there is no rate per user, so there is no front")
     line = Line("", tuple(sorted(points, key=lambda p: p.x)))
-    return Fronts(subject.of_question(q, devices), "tok_s_user", "tok_s_chip", (line,), found.priced)
+    return Fronts(subject.of_question(q, devices), "tok_s_user", "tok_s_chip", (line,))
 
 
 def of_frame(
@@ -107,7 +107,7 @@ def of_frame(
     if not lines:
         raise Unfit(f"pareto: no row has both {x} and {y}")
     about = subject.of_frame(rows, (*keys, *free) if several else (*keys, "concurrency", "rate"))
-    return Fronts(about, x, y, tuple(lines), len(rows))
+    return Fronts(about, x, y, tuple(lines), several)
 
 
 def figure(data: Fronts, width: float = style.FULL) -> Figure:
@@ -143,6 +143,8 @@ def _make(data: Fronts, width: float, letters: dict[str, str]) -> tuple[Figure, 
     if not single:
         sheet.legend(handles, [line.name for line in data.lines])
     sheet.note("Each point is a plan that no other beats in both; shaded: 80 % band.")
+    if data.chips_named:
+        sheet.note("In brackets: the chips of the plan.")
     if single and len({p.label for p in data.lines[0].points}) > 1:
         sheet.note("Marks tell strategies apart; each is named once.")
     if letters:

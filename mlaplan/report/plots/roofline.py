@@ -134,6 +134,7 @@ def figure(data: Roofline, width: float = style.FULL) -> Figure:
         _roofs(axes, data, left, right)
         handles, names = [], []
         every: list[tuple[float, float]] = []
+        radii: list[float] = []
         for phase in dict.fromkeys(d.phase for d in data.dots):
             look = style.look(0 if phase == "decode" else 3)
             own = [d for d in data.dots if d.phase == phase]
@@ -142,17 +143,21 @@ def figure(data: Roofline, width: float = style.FULL) -> Figure:
                 at = np.array([_at(d, left) for d in some]).reshape(-1, 2)
                 if not len(at):
                     continue
-                every += [tuple(p) for p in at]
+                sizes = [_size(d, narrow) for d in some]
                 marker = look.marker if products else "<"
                 at[:, 1] = np.maximum(at[:, 1], low * 1.15)
+                every += [tuple(p) for p in at]
+                radii += [np.sqrt(size) / 2 for size in sizes]
                 axes.scatter(
-                    *at.T, s=[_size(d, narrow) for d in some], marker=marker, facecolor=look.color,
+                    *at.T, s=sizes, marker=marker, facecolor=look.color,
                     edgecolor="white", linewidth=0.4, zorder=4, alpha=0.95,
                 )  # fmt: skip
             handles.append(Line2D([], [], linestyle="", marker=look.marker, color=look.color))
             names.append(f"{phase} step")
         if data.measured:
             at = np.array([(m.flops / m.nbytes, m.flops / m.time_s) for m in data.measured])
+            every += [tuple(p) for p in at]
+            radii += [2.0] * len(at)
             handles += axes.plot(*at.T, linestyle="", marker="x", markersize=4, color="black", mew=0.7, zorder=3)
             names.append(f"measured kernels ({len(at)} published)")
         axes.set_xscale("log")
@@ -166,7 +171,7 @@ def figure(data: Roofline, width: float = style.FULL) -> Figure:
         sheet.legend(handles, names)
         sheet.note(_words(data, left, low))
         sheet.finish()
-        _names(axes, data, left, np.array(every), narrow)
+        _names(axes, data, left, np.array(every), radii, narrow)
         return sheet.figure
 
 
@@ -221,7 +226,7 @@ def _words(data: Roofline, left: float, low: float) -> str:
     return " ".join(said)
 
 
-def _names(axes: Axes, data: Roofline, left: float, every: Any, narrow: bool) -> None:
+def _names(axes: Axes, data: Roofline, left: float, every: Any, radii: list[float], narrow: bool) -> None:
     """Names of the longest operators and of the roofs, where nothing else stands."""
     from matplotlib import rcParams
 
@@ -249,7 +254,8 @@ def _names(axes: Axes, data: Roofline, left: float, every: Any, narrow: bool) ->
         rotation_mode="anchor", ha="center", va="bottom", fontsize=size, color=style.INK,
     )  # fmt: skip
     said.set_in_layout(False)
-    labels.place(axes, wanted, every, lines, size=size, blocked=[t.get_window_extent() for t in axes.texts])
+    boxes = [t.get_window_extent() for t in axes.texts]
+    labels.place(axes, wanted, every, lines, size=size, radii=radii, blocked=boxes, far=60.0)
 
 
 def _angle(axes: Axes, bandwidth: float) -> float:

@@ -112,8 +112,9 @@ def figure(data: Scaling, width: float = style.FULL) -> Figure:
         top.set_xscale("log", base=2)
         scale.value_ticks(top.xaxis, counts, "devices")
         top.tick_params(labelbottom=True)
-        top.set_ylim(bottom=0)
-        bottom.set_ylim(bottom=0)
+        points = [p for line in data.lines for p in line.points]
+        top.set_ylim(0, 1.06 * max(v for p in points for v in (p.y, p.high) if v == v))
+        bottom.set_ylim(0, 115 * max(0.01, *(max(p.decode_comm, p.prefill_comm) for p in points)))
         scale.plain_ticks(top.yaxis)
         top.margins(x=0.08)
         bottom.set_xlabel("chips")

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from mlaplan.report import words
 from mlaplan.report.plots import frames, scale, style, subject, vary
 from mlaplan.report.plots.sheet import Sheet
 from mlaplan.report.plots.subject import Unfit
+from mlaplan.units import format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from mlaplan.workload import Overrides
 
 FACTORS = (0.8, 1.25)
-METRICS = ("tok_s_chip", "tok_s_user", "tpot_s", "ttft_s")
+METRICS = {"tok_s_chip": "tok/s/chip", "tok_s_user": "tok/s/user", "tpot_s": "TPOT", "ttft_s": "TTFT"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,7 @@ def figure(data: Tornado, width: float = style.FULL) -> Figure:
         room = _room(width, reach)
         ax.set_xlim(-reach - room, reach + room)
         ax.grid(axis="y", visible=False)
-        ax.set_xlabel(f"change of {scale.axis_label(data.metric).split(',')[0]}, %")
+        ax.set_xlabel(f"change of {METRICS.get(data.metric, data.metric)}, %")
         scale.plain_ticks(ax.xaxis)
         handles: list[Any] = [Patch(facecolor=look.color, hatch=look.hatch, edgecolor="white") for look in looks]
         names = list(_factor_names(data))
@@ -200,7 +202,10 @@ def _factor_names(data: Tornado) -> tuple[str, str]:
 
 
 def _note(data: Tornado) -> str:
-    said = f"Planned anew for each; as it stands the best plan is {data.label} with {scale.number(data.base)}."
+    value = f"{words.plain(data.base)} {METRICS.get(data.metric, data.metric)}"
+    if data.metric in ("tpot_s", "ttft_s"):
+        value = f"{METRICS[data.metric]} {format_seconds(data.base)}"
+    said = f"Planned anew for each; as it stands the best plan is {data.label} with {value}."
     if any(o.label not in ("", data.label) for s in data.swings for o in (s.low, s.high)):
         said += " *: another plan becomes the best."
     return said

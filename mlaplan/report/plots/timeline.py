@@ -6,7 +6,6 @@ arrive from the chip's own memory, or from a study of a group, whose slices come
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -149,10 +148,10 @@ def draw(ax: Axes, t: Track, room: float = 3.0) -> None:
 
     factor, unit = scale.seconds_unit(t.until_s)
     for b in t.busy:
-        color = TURNS[b.slice % 2].color
+        color, long = TURNS[b.slice % 2].color, max(b.end_s - b.start_s, 0.003 * t.until_s)  # long enough to be seen
         ax.barh(
-            b.row, (b.end_s - b.start_s) * factor, left=b.start_s * factor, height=0.72, color=color,
-            edgecolor="white", linewidth=0.4,
+            b.row, long * factor, left=b.start_s * factor, height=0.72, color=color, edgecolor="white",
+            linewidth=0.4 if long > 0.02 * t.until_s else 0.0,
         )  # fmt: skip
     for start, end in t.idle:
         ax.barh(
@@ -180,9 +179,3 @@ def number(ax: Axes, t: Track) -> None:
             middle = (b.start_s + b.end_s) / 2 * factor
             color = "white" if b.slice % 2 == 0 else "black"
             ax.text(middle, b.row, str(b.slice), ha="center", va="center", fontsize=size, color=color)
-
-
-__all__: Sequence[str] = (
-    "Busy", "Timeline", "Track", "buffered", "draw", "figure", "gathered", "local", "marks", "number", "of_pipeline",
-    "of_plan",
-)  # fmt: skip
