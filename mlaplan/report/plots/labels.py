@@ -1,14 +1,15 @@
 """Labels beside points that cover neither each other nor the points: the nearest free place, with a line to it.
 
 Places are tried in rings around the point. A place must lie in the axes and be free of other labels and of points;
-among the free ones the nearest counts, lines and leaders that it covers or crosses against it. Where nothing is free, the
-label is left to the caller, which has a key for those.
+among the free ones the nearest counts, lines and leaders that it covers or crosses against it. Where nothing is free,
+the label is left to the caller, which has a key for those.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -61,9 +62,8 @@ def place(
 ) -> list[Wanted]:  # fmt: skip
     """Put labels into finished axes; those without a place are returned.
 
-    points: [n, 2] in data coordinates, none of which a label may cover, of these radii in points of 1/72 inch; lines:
-    [m, 2] each, better not covered; blocked: boxes in pixels where other text stands; far: the largest distance, in the same
-    points.
+    points: [n, 2] in data coordinates, none of which a label may cover; radii: theirs, in 1/72 inch; lines: [m, 2]
+    each, better not covered; blocked: boxes in pixels where other text stands; far: the largest distance, in 1/72 inch.
     """
     from mlaplan.report.plots.sheet import text_width
 
@@ -96,7 +96,9 @@ def place(
                 leader = _leader(anchor, box, own[i])
                 if any(_crosses(leader, b) for b in taken):
                     continue
-                cost = ring + 3.0 * math.sqrt(_count(box, path)) + 25.0 * sum(_cross(leader, other) for other in leaders)
+                cost = (
+                    ring + 3.0 * math.sqrt(_count(box, path)) + 25.0 * sum(_cross(leader, other) for other in leaders)
+                )
                 cost += 10.0 * sum(_crosses(other, box) for other in leaders) + 2.0 * _along(leader, path)
                 cost += 15.0 * _along(leader, others[i], 3.0)
                 if best is None or cost < best[0] - 1e-9:
@@ -177,7 +179,7 @@ def _leader(anchor: NDArray[np.float64], box: Box, radius: float) -> NDArray[np.
 def _dense(line: NDArray[np.float64]) -> NDArray[np.float64]:
     """Points every two points of length along a line."""
     out = [line[:1]]
-    for a, b in zip(line[:-1], line[1:], strict=True):
+    for a, b in pairwise(line):
         n = max(int(np.hypot(*(b - a)) / 2), 1)
         out.append(a + (b - a) * np.linspace(0, 1, n + 1)[1:, None])
     return np.concatenate(out) if len(line) else line
@@ -202,4 +204,4 @@ def _cross(a: NDArray[np.float64], b: NDArray[np.float64]) -> bool:
     def side(p: NDArray[np.float64], q: NDArray[np.float64], r: NDArray[np.float64]) -> float:
         return float((q[0] - p[0]) * (r[1] - p[1]) - (q[1] - p[1]) * (r[0] - p[0]))
 
-    return side(*a, b[0]) * side(*a, b[1]) < 0 and side(*b, a[0]) * side(*b, a[1]) < 0
+    return side(a[0], a[1], b[0]) * side(a[0], a[1], b[1]) < 0 and side(b[0], b[1], a[0]) * side(b[0], b[1], a[1]) < 0

@@ -82,7 +82,11 @@ def of_frame(
     x, y = frames.numbers(frame, x, "--x"), frames.numbers(frame, y, "--y")
     free = ("concurrency", "rate", "devices")
     rows = frames.feasible(frame)
-    keys = [c for c in frames.axes_of(rows) if c not in free] if by is None else [frames.column(rows, c, "--by") for c in by]
+    keys = (
+        [c for c in frames.axes_of(rows) if c not in free]
+        if by is None
+        else [frames.column(rows, c, "--by") for c in by]
+    )
     if "label" in keys:  # strategies are told by the labels of the front
         keys.remove("label")
     frames.one_of_each(rows, (*free, *keys), "pareto")
@@ -179,9 +183,9 @@ def stretches(line: Line, once: bool = False) -> list[labels.Wanted]:
 
 def _scales(axes: Axes, data: Fronts) -> None:
     points = [p for line in data.lines for p in line.points]
-    for axis, name, values in (
-        ("x", data.x, [p.x for p in points]),
-        ("y", data.y, [v for p in points for v in (p.y, p.low, p.high) if v == v]),
+    for axis, values in (
+        ("x", [p.x for p in points]),
+        ("y", [v for p in points for v in (p.y, p.low, p.high) if v == v]),
     ):
         low, high = min(values), max(values)
         set_scale = axes.set_xscale if axis == "x" else axes.set_yscale

@@ -1,8 +1,8 @@
 """Roofline: every operator of a plan's decode and prefill step as a point below the roofs of the chip.
 
 x is FLOP per byte of device memory, y the FLOP/s reached, FLOP / time of the operator's own call. Operators without
-products (norms, cache writes, sampling) have no place on a logarithmic axis: they stand at its left edge, as far below the
-memory roof there as their bandwidth is below the chip's. Communication moves no device memory and is left out.
+products (norms, cache writes, sampling) have no place on a logarithmic axis: they stand at its left edge, as far below
+the memory roof there as their bandwidth is below the chip's. Communication moves no device memory and is left out.
 Source: Williams, Waterman and Patterson, CACM 52(4), 2009.
 """
 
@@ -147,10 +147,10 @@ def figure(data: Roofline, width: float = style.FULL) -> Figure:
                 marker = look.marker if products else "<"
                 at[:, 1] = np.maximum(at[:, 1], low * 1.15)
                 every += [tuple(p) for p in at]
-                radii += [np.sqrt(size) / 2 for size in sizes]
+                radii += [np.sqrt(size) * 0.7 for size in sizes]  # to the corner of a diamond
                 axes.scatter(
-                    *at.T, s=sizes, marker=marker, facecolor=look.color,
-                    edgecolor="white", linewidth=0.4, zorder=4, alpha=0.95,
+                    at[:, 0], at[:, 1], s=sizes, marker=marker, facecolor=look.color, edgecolor="white", linewidth=0.4,
+                    zorder=4, alpha=0.95,
                 )  # fmt: skip
             handles.append(Line2D([], [], linestyle="", marker=look.marker, color=look.color))
             names.append(f"{phase} step")
@@ -204,7 +204,9 @@ def _roofs(axes: Axes, data: Roofline, left: float, right: float) -> None:
     axes.plot([left, ridge], [left * data.bandwidth, top], color=style.INK, linewidth=1.2, zorder=2)
     for i, (_, peak) in enumerate(sorted(data.roofs.items(), key=lambda r: -r[1])):
         line = ("-", "--", ":", "-.")[min(i, 3)]
-        axes.plot([peak / data.bandwidth, right], [peak, peak], color=style.INK, linewidth=1.2, linestyle=line, zorder=2)
+        axes.plot(
+            [peak / data.bandwidth, right], [peak, peak], color=style.INK, linewidth=1.2, linestyle=line, zorder=2
+        )
 
 
 def _flops_ticks(axes: Axes, low: float, high: float) -> None:
@@ -240,20 +242,19 @@ def _names(axes: Axes, data: Roofline, left: float, every: Any, radii: list[floa
     right, ridge = axes.get_xlim()[1], max(data.roofs.values()) / data.bandwidth
     top = max(data.roofs.values())
     lines = [np.array([[left, left * data.bandwidth], [ridge, top]])]
-    for dtype, peak in data.roofs.items():  # above the memory roof nothing can stand
+    for peak in dict.fromkeys(data.roofs.values()):  # above the memory roof nothing can stand
         knee = peak / data.bandwidth
         axes.plot([left, knee], [peak, peak], color=style.FAINT, linewidth=0.5, linestyle=":", zorder=1)
-        said = f"{dtype} {units.format_flops(peak)}"
-        text = axes.text(left * 1.2, peak * 0.93, said, va="top", fontsize=size, color=style.INK)
-        text.set_in_layout(False)
+        dtypes = ", ".join(d for d, p in data.roofs.items() if p == peak)
+        said = f"{dtypes} {units.format_flops(peak)}"
+        axes.text(left * 1.2, peak * 0.93, said, va="top", fontsize=size, color=style.INK).set_in_layout(False)
         lines.append(np.array([[peak / data.bandwidth, peak], [right, peak]]))
     slope = _angle(axes, data.bandwidth)
     at = np.sqrt(left * ridge)
-    said = axes.text(
+    axes.text(
         at, at * data.bandwidth * 1.15, f"memory {units.format_bytes_per_s(data.bandwidth)}", rotation=slope,
         rotation_mode="anchor", ha="center", va="bottom", fontsize=size, color=style.INK,
-    )  # fmt: skip
-    said.set_in_layout(False)
+    ).set_in_layout(False)  # fmt: skip
     boxes = [t.get_window_extent() for t in axes.texts]
     labels.place(axes, wanted, every, lines, size=size, radii=radii, blocked=boxes, far=60.0)
 

@@ -78,8 +78,8 @@ def of_frame(frame: pd.DataFrame, y: str = "tok_s_chip", by: Sequence[str] | Non
         points = []
         for _, r in frames.best(part, ["devices"], y).iterrows():
             low, high = (float(r[f"{y}_{end}"]) if f"{y}_{end}" in r else np.nan for end in ("low", "high"))
-            shares = (float(r[f"{which}_comm_share"]) for which in ("decode", "prefill"))
-            points.append(Point(int(r["devices"]), float(r[y]), low, high, *shares, str(r["label"])))
+            decode, prefill = (float(r[f"{which}_comm_share"]) for which in ("decode", "prefill"))
+            points.append(Point(int(r["devices"]), float(r[y]), low, high, decode, prefill, str(r["label"])))
         lines.append(Line(name, tuple(points)))
     return Scaling(subject.of_frame(rows, ("devices", *keys)), y, tuple(lines))
 

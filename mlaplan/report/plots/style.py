@@ -1,7 +1,7 @@
 """What all pictures share: sizes, colours that survive colour blindness and grey, marks, hatches, fonts.
 
-Colours are those of Okabe and Ito (jfly.uni-koeln.de/color), in an order whose lightness alternates; every colour comes with a
-marker, a line style and a hatch of its own, so that nothing is told by colour alone.
+Colours are those of Okabe and Ito (jfly.uni-koeln.de/color), in an order whose lightness alternates; every colour comes
+with a marker, a line style and a hatch of its own, so that nothing is told by colour alone.
 """
 
 from __future__ import annotations

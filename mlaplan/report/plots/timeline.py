@@ -115,11 +115,13 @@ def buffered(b: Buffered, chip: Chip) -> Track:
     )  # fmt: skip
     until = float(found.end[count - 1, 2])
     saved = f"{format_seconds(b.overlapped_s)} instead of {format_seconds(b.serial_s)} ({b.saving:.0%} less)"
-    return Track(f"own memory, whole sequences to each core, two buffers: {saved}", rows, busy, (), until, b.overlapped_s)
+    return Track(
+        f"own memory, whole sequences to each core, two buffers: {saved}", rows, busy, (), until, b.overlapped_s
+    )
 
 
 def figure(data: Timeline, width: float = style.FULL) -> Figure:
-    """Every track with its rows; slices in turns of dark and light, numbered where there is room; idle compute hatched."""
+    """Every track with its rows; slices in turns of dark and light, with numbers; compute that waits is hatched."""
     with style.drawing(width):
         rows = [len(t.rows) for t in data.tracks]
         inches = 0.26 * sum(rows) + 0.62 * len(rows)
@@ -163,7 +165,11 @@ def draw(ax: Axes, t: Track, room: float = 3.0) -> None:
     ax.set_xlim(0, t.until_s * factor)
     ax.grid(axis="y", visible=False)
     ax.set_title(folded(t.title, max(room * 1.7, 2.4), 7.0), loc="left")
-    shown = "the whole step" if t.until_s >= t.total_s else f"the first {format_seconds(t.until_s)} of {format_seconds(t.total_s)}"
+    shown = (
+        "the whole step"
+        if t.until_s >= t.total_s
+        else f"the first {format_seconds(t.until_s)} of {format_seconds(t.total_s)}"
+    )
     ax.set_xlabel(f"{unit}: {shown}")
 
 
