@@ -58,7 +58,7 @@ def test_scaling_of_a_question_takes_several_numbers_of_chips(run: Run) -> None:
         ((ROWS, "--kind", "roofline"), "roofline: the rows of a sweep hold no operators; ask one question"),
         ((ROWS, "--kind", "sensitivity"), "sensitivity: no figure is varied by a factor"),
         ((ROWS, "--kind", "scaling", "--x", "isl"), "--x is not for a scaling; it takes --y, --by"),
-        ((ROWS, "--kind", "scaling", "--by", "chip"), "isl varies (1k, 8k, 64k) and is not shown; choose one, --where isl=1k"),
+        ((ROWS, "--kind", "scaling", "--by", "chip"), "isl varies (1k, 8k, 64k) and is not shown; choose one, --where"),
         ((ROWS, "--kind", "scaling", "--where", "isl=9k"), "--where isl=9k: no row has it; the values are 1k, 8k, 64k"),
         ((ROWS, "--kind", "scaling", "--where", "chip=h200-smx"), "did you mean 'h200-sxm'?"),
         ((ROWS, "--kind", "scaling", "--where", "isl"), "--where isl: expected COLUMN=VALUE such as isl=4k"),

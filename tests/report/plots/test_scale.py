@@ -8,8 +8,10 @@ from mlaplan.report.plots import scale
 from mlaplan.sweep.rows import columns
 
 
-@pytest.mark.parametrize(("value", "text"), [(1024, "1k"), (4096, "4k"), (131072, "128k"), (1048576, "1m"), (4000, "4,000"),
-                                             (1536, "1,536"), (512, "512")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1024, "1k"), (4096, "4k"), (131072, "128k"), (1048576, "1m"), (4000, "4,000"), (1536, "1,536"), (512, "512")],
+)
 def test_tokens(value: float, text: str) -> None:
     assert scale.tokens(value) == text
 
