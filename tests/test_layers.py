@@ -18,8 +18,9 @@ import mlaplan
 PACKAGE = Path(mlaplan.__file__).parent
 
 LAYERS = (
-    "errors", "units", "specs", "workload", "strategy", "costs", "calibration", "serving", "space", "engines", "rules",
-    "ranking", "explain", "families", "search", "plan", "sweep", "kernel", "validation", "lint", "report", "cli", "__main__",
+    "errors", "units", "specs", "workload", "strategy", "costs", "calibration", "serving", "space", "engines", "pins",
+    "rules", "ranking", "explain", "families", "search", "plan", "sweep", "kernel", "validation", "lint", "report",
+    "api", "cli", "__main__",
 )  # fmt: skip
 
 # the reference attention is read and used on its own
