@@ -230,6 +230,12 @@ class Memo:
         other._known = {name: known for name, known in self._known.items() if name in kinds}
         return other
 
+    def beside(self, other: Memo) -> Memo:
+        """A memo of the prices of both; where both know a kind, those of the other."""
+        both = Memo()
+        both._known = {**self._known, **other._known}
+        return both
+
     def factored(self, kind: str, table: Table, names: tuple[str, ...], price: Callable[[Table], Columns]) -> Columns:
         """`price` of the distinct combinations of the named columns, spread over all rows.
 

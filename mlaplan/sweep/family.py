@@ -9,7 +9,7 @@ point takes its own rows from a slice, serves them and keeps its best. The order
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -207,7 +207,7 @@ def _joined(parts: Sequence[Columns]) -> Columns:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def foremost(rows: Table, value: NDArray[np.float64]) -> int:
+def foremost(rows: Mapping[str, NDArray[Any]], value: NDArray[np.float64]) -> int:
     """The first plan of `recommend`: of those within `ranking.LIKENESS` of the best, the one with the fewest knobs."""
     most = np.argsort(-value, kind="stable")[:CANDIDATES]
     near = most[value[most] >= value[most[0]] - ranking.LIKENESS * abs(value[most[0]])]

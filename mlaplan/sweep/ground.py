@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from mlaplan.costs.factor import Domain, Memo, Table, distinct, domain, size
 from mlaplan.rules.rule import Question
 from mlaplan.search import Found
 from mlaplan.serving import steady
+
+if TYPE_CHECKING:
+    from mlaplan.sweep.detail import Ends
 
 MOST_KEPT = 400_000  # choices that are kept from one family of points to the next
 # kinds of prices that depend on neither lengths nor load
@@ -33,10 +36,11 @@ class Ground:
     """
 
     def __init__(self, q: Question, count: int, pins: Mapping[str, Any], most: int | None) -> None:
-        self.count, self.pins = count, pins
+        self.count, self.pins, self.setting = count, pins, q.setting
         work = q.workload if most is None else replace(q.workload, concurrency=most, rate=None)
         self._q = replace(q, workload=work)
         self._memo = Memo()
+        self.ends: Ends | None = None  # what is priced at both ends of routing's doubts
         self._kept: list[Table] | None = []
         self.rejected: Counter[str] = Counter()
         self.considered = 0
