@@ -126,11 +126,12 @@ def _errors(s: Setting, cells: Table, names: Sequence[str], ops: Blocks) -> dict
 
     def of_precision(values: dict[str, int], sub: Table) -> Columns:
         weights, cache = WEIGHT_DTYPES[values["weight_dtype"]], KV_DTYPES[values.get("kv_dtype", 0)]
-        machine, out = _Doubting(s.chip, s.model, s.engine, weights, cache), {}
+        machine = _Doubting(s.chip, s.model, s.engine, weights, cache)
+        out: Columns = {}
         for block, of_block in ops(machine, sub).items():
             for op in of_block:
                 key = f"{block} {op.group}"
-                out[key] = out.get(key, 0.0) + np.broadcast_to(np.abs(op.time_s) * op.residual, size(sub))
+                out[key] = out.get(key, np.zeros(size(sub))) + np.broadcast_to(np.abs(op.time_s) * op.residual, size(sub))
         return out
 
     blocks: dict[str, Errors] = {}

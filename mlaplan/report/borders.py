@@ -56,14 +56,14 @@ class Border:
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """What drives a border: a rule that forbids the old winner, or a group of the cost of a token.
+    """What drives a border: a rule that forbids a structure on one side, or a group of the cost of a token.
 
-    shares: of the old and the new structure, each below and above; None for a rule.
+    gaps: how much more the old structure spends on the group than the new one, as part of all that the new one costs,
+    below and above; None for a rule.
     """
 
     what: str
-    rule: str | None = None
-    shares: tuple[tuple[float, float], tuple[float, float]] | None = None
+    gaps: tuple[float, float] | None = None
 
 
 def moved(study: Study, frame: pd.DataFrame) -> list[Moved]:
@@ -92,10 +92,10 @@ def borders(study: Study, frame: pd.DataFrame) -> list[Border]:
         for i in np.flatnonzero(changed):
             pairs.setdefault((_name(labels[a[i]]), _name(labels[b[i]])), []).append(int(i))
         for (before, after), places in pairs.items():
-            i = places[len(places) // 2]
-            rows = (int(a[i]), int(b[i]))
-            values = [study.point(row)[axis.name] for row in rows]
-            out.append(Border(axis.name, before, after, len(places), *values, rows))
+            middle = places[len(places) // 2]
+            below, above = int(a[middle]), int(b[middle])
+            values = study.point(below)[axis.name], study.point(above)[axis.name]
+            out.append(Border(axis.name, before, after, len(places), *values, (below, above)))
     return sorted(out, key=lambda one: -one.times)
 
 
@@ -133,14 +133,14 @@ def driver(points: Points, frame: pd.DataFrame, border: Border) -> Driver | None
     if NOTHING in (border.before, border.after):
         lost = frame["reason"].iloc[border.rows[border.before != NOTHING]]
         code, slug = str(lost).split()[:2]
-        return Driver(f"{code} {slug}".rstrip(",;"), rule=code)
+        return Driver(f"{code} {slug}".rstrip(",;"))
     pins = [{n: _plain(frame[n].iloc[row]) for n in STRUCTURE} for row in border.rows]
     plans = [[_plan(points, point, pin) for point in (here, there)] for pin in pins]
     (old_below, old_above), (new_below, new_above) = plans
     if isinstance(old_above, str):
-        return Driver(old_above, rule=old_above.split(" ")[0])
+        return Driver(f"{border.before} above: {old_above}")
     if isinstance(new_below, str):
-        return Driver(new_below, rule=new_below.split(" ")[0])
+        return Driver(f"{border.after} below: {new_below}")
     assert isinstance(old_below, tuple) and isinstance(new_above, tuple)
     return _compared(points.study.objective, ((old_below, old_above), (new_below, new_above)))
 
@@ -172,20 +172,16 @@ def _compared(objective: str, plans: tuple[tuple[Planned, Planned], tuple[Planne
     if not groups or not all(total > 0 for side in totals for total in side):
         return None
 
+    def gaps(group: str) -> tuple[float, float]:
+        below, above = ((costs[0][i].get(group, 0.0) - costs[1][i].get(group, 0.0)) / totals[1][i] for i in (0, 1))
+        return below, above
+
     def gain(group: str) -> float:
-        """How much more the old structure spends than the new one, relative to the new, above against below."""
-        (old, new) = ([one.get(group, 0.0) for one in side] for side in costs)
-        below, above = ((old[i] - new[i]) / totals[1][i] for i in (0, 1))
+        below, above = gaps(group)
         return above - below
 
     group = max(sorted(groups), key=gain)
-    if gain(group) <= 0.0:
-        return None
-    shares = [
-        tuple(one.get(group, 0.0) / total for one, total in zip(*of, strict=True))
-        for of in zip(costs, totals, strict=True)
-    ]
-    return Driver(group, shares=(shares[0], shares[1]))  # type: ignore[arg-type]
+    return Driver(group, gaps(group)) if gain(group) > 0.0 else None
 
 
 def _costs(objective: str, q: Question, e: Explanation) -> dict[str, float]:

@@ -82,7 +82,7 @@ def _best(study: Study, frame: pd.DataFrame) -> str:
         good = group[group["feasible"]]
         line = [*(_value(n, _python(v)) for n, v in zip(by, values, strict=True)), f"{len(group):,}", f"{len(good):,}"]
         if len(good):
-            row = good.loc[_score(study, good).idxmax()]
+            row = good.iloc[int(_score(study, good).to_numpy().argmax())]
             at = ", ".join(f"{_axis_name(n)} {_value(n, _python(row[n]))}" for n in others)
             tpot = "-" if row["tpot_s"] != row["tpot_s"] else units.format_seconds(float(row["tpot_s"]))
             line += [f"{row['tok_s_chip']:,.0f}", tpot, str(row["label"]), at]
@@ -92,7 +92,7 @@ def _best(study: Study, frame: pd.DataFrame) -> str:
     shown = rows[:MOST_ROWS]
     at = [f"{' '.join(line[: len(by)])}: at {line[-1]}" for line in shown if line[-1] not in ("", "-")]
     text = tables.aligned([line[:-1] for line in shown], header=header[:-1])
-    text += "".join(f"\n{tables.wrapped(line)}" for line in at)
+    text += "".join(f"\n{tables.wrapped(told)}" for told in at)
     return text + (f"\n{len(rows) - MOST_ROWS} more in the file" if len(rows) > MOST_ROWS else "")
 
 
@@ -139,11 +139,13 @@ def words(border: Border, driver: Driver | None) -> str:
     )
     if driver is None:
         return text + "."
-    if driver.shares is None:
+    if driver.gaps is None:
         return f"{text}. Driver: {driver.what}."
-    (old, new) = driver.shares
-    shares = [f"{100 * low:.3g} to {100 * high:.3g} %" for low, high in (old, new)]
-    return f"{text}. Driver: {driver.what}, from {shares[0]} of the first's cost and {shares[1]} of the other's."
+    below, above = (f"{100 * abs(gap):.2g} % {'more' if gap > 0 else 'less'}" for gap in driver.gaps)
+    return (
+        f"{text}. Driver: {driver.what}, on which the first spends {below} below and {above} above, "
+        "in parts of the other's whole cost."
+    )
 
 
 def _percent(part: int, whole: int) -> str:

@@ -102,13 +102,15 @@ def _served(
 ) -> Columns:  # fmt: skip
     """Served figures of every row under its own load."""
     out: Columns = {}
-    for i in np.flatnonzero(np.bincount(which, minlength=len(loads))):
+    for i, load in enumerate(loads):
         rows = np.flatnonzero(which == i)
+        if not len(rows):
+            continue
         sub = {name: table[name][rows] for name in ("tp", "pp", "dp", "replicas", "batch")}
+        decode_s, prefill_s, pass_s = (steps[name][rows] for name in ("decode_s", "prefill_s", "prefill_pass_s"))
         found = steady.served(
-            sub, loads[i].workload, loads[i].setting.engine, tokens[rows],  # type: ignore[arg-type]
-            *(steps[name][rows] for name in ("decode_s", "prefill_s", "prefill_pass_s")), step_tokens[rows],
-        )  # fmt: skip
+            sub, load.workload, load.setting.engine, tokens[rows], decode_s, prefill_s, pass_s, step_tokens[rows]
+        )
         for name, column in found.items():
             out.setdefault(name, np.zeros(size(table)))[rows] = column
     return out

@@ -157,10 +157,10 @@ def _keep_of_slice(
     if not isinstance(chosen, slice) and not len(chosen):
         return nothing, {}
     table = {name: part.table[name][chosen] for name in SERVED}
+    decode_s, prefill_s, pass_s = (part.steps[name][chosen] for name in STEPS)
     served = steady.served(
-        table, q.workload, q.setting.engine, part.tokens[chosen], *(part.steps[name][chosen] for name in STEPS),
-        part.step_tokens[chosen],
-    )  # fmt: skip
+        table, q.workload, q.setting.engine, part.tokens[chosen], decode_s, prefill_s, pass_s, part.step_tokens[chosen]
+    )
     good = _meets(q, served, kept)
     rows = np.arange(size(part.table)) if isinstance(chosen, slice) else chosen
     if good is not None and not len(good):

@@ -137,7 +137,7 @@ class Study:
 
 def of_options(given: Mapping[str, Any], settings: Iterable[str] = ()) -> dict[str, Asked]:
     """What options ask for, by key; None is not given. settings: texts `path=values`."""
-    out = {}
+    out: dict[str, Asked] = {}
     for name, value in given.items():
         if value is not None:
             shown = name.upper() if name in ("model", "chips") else "--" + name.replace("_", "-")
@@ -166,7 +166,8 @@ def of_file(path: str) -> dict[str, Asked]:
             if not isinstance(value, dict):
                 problems.append(document.problem((key,), "set: no mapping of paths", expected="path: values"))
                 continue
-            out |= {f"set {p}": _in(document, ("set", p), v) for p, v in value.items()}
+            for figure, values in value.items():
+                out[f"set {figure}"] = _in(document, ("set", figure), values)
         elif key in KEYS and key != "kind":
             out[key] = _in(document, (key,), value)
     if problems:
