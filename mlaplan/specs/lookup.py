@@ -78,7 +78,8 @@ def _calibration(document: source.Document) -> Calibration:
     from mlaplan.specs.chip import Calibration
     from mlaplan.specs.validate import build
 
-    return build(Calibration, document)
+    found: Calibration = build(Calibration, document)
+    return found
 
 
 def chip_of(document: source.Document, overrides: Sequence[str] = (), overlay: source.Document | None = None) -> Chip:
@@ -94,7 +95,8 @@ def chip_of(document: source.Document, overrides: Sequence[str] = (), overlay: s
         from mlaplan.specs.override import apply
 
         apply(document, Chip, overrides)
-    chip = build(Chip, document)
+        document.shipped = False
+    chip: Chip = build(Chip, document)
     chip._origin, chip._calibration = document.file, "" if overlay is None else overlay.file
     chip._warnings = tuple(warnings(chip, document))
     return chip
@@ -106,6 +108,7 @@ def _lay_over(document: source.Document, overlay: source.Document) -> None:
     if found.chip != document.data.get("name"):
         expected = f"{document.data.get('name')}, the chip beside it"
         raise SpecError([overlay.problem(("chip",), f"this calibrates {found.chip}", expected=expected)])
+    document.shipped = document.shipped and overlay.shipped
     data = document.data
     for op, fits in overlay.data.get("efficiency", {}).items():
         own = data.setdefault("efficiency", {})
@@ -132,6 +135,7 @@ def model_of(document: source.Document, overrides: Sequence[str] = ()) -> Model:
         from mlaplan.specs.override import apply
 
         apply(document, Model, overrides)
+        document.shipped = False
     if overrides or not config:
         model = build(Model, document)
     model._origin = document.file

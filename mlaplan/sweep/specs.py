@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic import BaseModel
-
 from mlaplan import units
 from mlaplan.errors import MlaplanError, SpecError, did_you_mean
 from mlaplan.specs import lookup, override, source
 from mlaplan.specs.chip import Chip
 from mlaplan.specs.model import Model
+from mlaplan.specs.figure import Spec
 from mlaplan.specs.places import alternatives, child_type, figure_of, keys_at, quantity_of
+from mlaplan.specs.shipped import is_shipped
 from mlaplan.sweep import grammar
 from mlaplan.sweep.grammar import AxisError
 
@@ -123,7 +123,7 @@ def _in_model(path: str, model: str) -> tuple[tuple[str, ...], Any]:
     return tuple(paths), _type_at(document, Model, paths[0])
 
 
-def _type_at(document: source.Document, spec: type[BaseModel], path: str) -> Any:
+def _type_at(document: source.Document, spec: type[Spec], path: str) -> Any:
     try:
         return override.place(document, spec, path)
     except SpecError as error:
@@ -176,7 +176,7 @@ class Sources:
         out = {f"model {name}": _digest(raw) for name, (_, raw) in self.models.items()}
         out |= {f"chip {name}": _digest(raw) for name, (_, raw) in self.chips.items()}
         out |= {f"calibration {' '.join(key)}": _digest(raw) for key, (_, raw) in self.overlays.items()}
-        out |= {f"engine {name}": _digest(profile(name).model_dump_json().encode()) for name in self.engines}
+        out |= {f"engine {name}": _digest(repr(profile(name)).encode()) for name in self.engines}
         data = sorted((lookup.PACKAGE / "costs").glob("*.yaml"))
         return out | {f"costs {file.name}": _digest(file.read_bytes()) for file in data}
 
@@ -205,7 +205,9 @@ def _file(path: str) -> tuple[str, bytes]:
 
 
 def _parsed(file: tuple[str, bytes]) -> source.Document:
-    return source.parse(file[1], file[0])
+    document = source.parse(file[1], file[0])
+    document.shipped = is_shipped(*file)
+    return document
 
 
 def _digest(raw: bytes) -> str:
