@@ -78,7 +78,6 @@ def explain(
     """
     from mlaplan.cli import questions, strategies
     from mlaplan.cli.output import check, write
-    from mlaplan.pins import check_drafts
     from mlaplan.plan import price_per_hour, question
     from mlaplan.report.notes import too_long
 
@@ -94,7 +93,7 @@ def explain(
         redundant_experts=redundant_experts, dcp_merge=dcp_merge, dcp_interleave=dcp_interleave,
     )  # fmt: skip
     subject = questions.subject(model, chip, engine, settings)
-    check_drafts(subject.model, mtp or 0, mtp_accept)
+    questions.check_drafts(subject.model, mtp or 0, mtp_accept)
     strategy, said = strategies.whole(subject, flags, batch, asked.prefill)
     strategies.check_merge(own, strategy.dcp)
     q = question(subject.chip, subject.model, subject.profile, asked.work, own)

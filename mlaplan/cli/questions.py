@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mlaplan.errors import MlaplanError, UnknownName
+from mlaplan.pins import check_drafts as check_drafts
 
 if TYPE_CHECKING:
     from mlaplan.engines.profile import Profile

@@ -89,7 +89,6 @@ def recommend(
     """
     from mlaplan.cli import launching, questions, strategies
     from mlaplan.cli.output import check, write
-    from mlaplan.pins import check_drafts, check_pins
     from mlaplan.plan import question
     from mlaplan.plan import recommend as run
     from mlaplan.report.plan_text import Answer
@@ -107,7 +106,7 @@ def recommend(
         weight_dtype=weight_dtype, block_size=block_size, mtp=mtp, batch=batch, prefill_chunk=prefill_chunk,
         two_batch_overlap=two_batch_overlap,
     )  # fmt: skip
-    check_pins(pins, devices)
+    strategies.check_pins(pins, devices)
     given = questions.overrides(
         memory_fraction=memory_fraction, reserve=reserve, price=price, imbalance=imbalance, mtp_accept=mtp_accept,
         redundant_experts=redundant_experts, dcp_merge=dcp_merge, dcp_interleave=dcp_interleave,
@@ -115,7 +114,7 @@ def recommend(
     subject = questions.subject(model, chip, engine or emit, settings)
     if emit is not None:
         launching.check(emit)
-    check_drafts(subject.model, mtp, mtp_accept)
+    questions.check_drafts(subject.model, mtp, mtp_accept)
     strategies.check_precision(subject, pins)
     strategies.check_merge(given, pins.get("dcp"))
     q = question(subject.chip, subject.model, subject.profile, work, given)

@@ -9,6 +9,7 @@ from mlaplan import pins
 from mlaplan.cli.options import MOST
 from mlaplan.errors import MlaplanError
 from mlaplan.pins import check_layout
+from mlaplan.pins import check_pins as check_pins
 
 if TYPE_CHECKING:
     from mlaplan.cli.questions import Subject

@@ -182,8 +182,8 @@ def _told(study: Study, outcome: Outcome, file: str | None, plot: str | None) ->
         from mlaplan.report.plots import draw_sweep
         from mlaplan.sweep.rows import read
 
-        for drawn in draw_sweep(read(file), plot) or ():
-            print(f"drawn to {drawn}", file=sys.stderr)
+        for drawn in draw_sweep(read(file), plot):
+            print(drawn, file=sys.stderr)
     return EXIT_OK if outcome.feasible else EXIT_FINDINGS
 
 

@@ -131,7 +131,8 @@ def _errors(s: Setting, cells: Table, names: Sequence[str], ops: Blocks) -> dict
         for block, of_block in ops(machine, sub).items():
             for op in of_block:
                 key = f"{block} {op.group}"
-                out[key] = out.get(key, np.zeros(size(sub))) + np.broadcast_to(np.abs(op.time_s) * op.residual, size(sub))
+                error = np.broadcast_to(np.abs(op.time_s) * op.residual, size(sub))
+                out[key] = out[key] + error if key in out else error
         return out
 
     blocks: dict[str, Errors] = {}

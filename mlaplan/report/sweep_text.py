@@ -90,9 +90,10 @@ def _best(study: Study, frame: pd.DataFrame) -> str:
             line += ["-", "-", "none", "-"]
         rows.append(line)
     shown = rows[:MOST_ROWS]
-    at = [f"{' '.join(line[: len(by)])}: at {line[-1]}" for line in shown if line[-1] not in ("", "-")]
     text = tables.aligned([line[:-1] for line in shown], header=header[:-1])
-    text += "".join(f"\n{tables.wrapped(told)}" for told in at)
+    for one in shown:
+        if one[-1] not in ("", "-"):
+            text += "\n" + tables.wrapped(f"{' '.join(one[: len(by)])}: at {one[-1]}")
     return text + (f"\n{len(rows) - MOST_ROWS} more in the file" if len(rows) > MOST_ROWS else "")
 
 

@@ -82,8 +82,8 @@ def step_token_values(work: Workload, chunks: Sequence[int]) -> list[int]:
 
 
 def served(
-    table: Mapping[str, NDArray[Any]], work: Workload, engine: EngineCosts, tokens: Numeric, decode_s: Numeric, prefill_s: Numeric,
-    prefill_pass_s: Numeric, step_tokens: NDArray[np.int64],
+    table: Mapping[str, NDArray[Any]], work: Workload, engine: EngineCosts, tokens: Numeric, decode_s: Numeric,
+    prefill_s: Numeric, prefill_pass_s: Numeric, step_tokens: NDArray[np.int64],
 ) -> Columns:  # fmt: skip
     """TTFT, TPOT, throughput of every row. Columns: ttft_s, tpot_s, requests_per_s, tok_s_chip, tok_s_user...
 

@@ -37,7 +37,7 @@ def apply(document: source.Document, spec: type[Spec], overrides: Sequence[str])
         raise SpecError(problems)
 
 
-def place(document: source.Document, spec: type[BaseModel], path: str) -> Any:
+def place(document: source.Document, spec: type[Spec], path: str) -> Any:
     """The type that stands at a path, for what varies it; a SpecError where there is no such figure."""
     return field_type(spec, _Override(document, spec, f"{path}=_").path())
 

@@ -12,9 +12,9 @@ from mlaplan.errors import MlaplanError, SpecError, did_you_mean
 from mlaplan.specs import lookup, override, source
 from mlaplan.specs.chip import Chip
 from mlaplan.specs.model import Model
-from mlaplan.specs.figure import Spec
 from mlaplan.specs.places import alternatives, child_type, figure_of, keys_at, quantity_of
 from mlaplan.specs.shipped import is_shipped
+from mlaplan.specs.spec import Spec
 from mlaplan.sweep import grammar
 from mlaplan.sweep.grammar import AxisError
 

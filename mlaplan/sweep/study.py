@@ -196,15 +196,13 @@ def build(asked: Mapping[str, Asked]) -> Study:
         found = _values(FIELDS[name], asked.get(name), problems)
         if found is not None:
             axes[name] = found
-    for name in ("model", "chips", "devices"):
+    for name, wanted in (("model", "a MODEL"), ("chips", "at least one CHIP"), ("devices", "--devices")):
         if name not in asked:
-            words = {"model": "a MODEL", "chips": "at least one CHIP", "devices": "--devices"}
-            problems.append(
-                Problem("sweep", None, None, f"no {name} is given", f"{words[name]}, or '{name}:' in a study")
-            )
+            told = f"no {name} is given" if name != "chips" else "no chip is given"
+            problems.append(Problem("sweep", None, None, told, f"{wanted}, or '{name}:' in a study"))
     if axes.get("rate", (None,)) != (None,) and axes.get("concurrency", (None,)) != (None,):
         problems.append(asked["rate"].told("rate and concurrency both fix the load", "one of them"))
-    words = {name: _one_of(name, choices, asked.get(name), problems) for name, choices in WORDS.items()}
+    words = {key: _one_of(key, choices, asked.get(key), problems) for key, choices in WORDS.items()}
     given = _overrides(asked, words["dcp_merge"], problems)
     if problems:
         raise SpecError(problems)
