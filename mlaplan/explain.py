@@ -106,12 +106,11 @@ def explain(
 def explain_all(
     q: Question, strategies: Sequence[Strategy], *, decode_context: int | None = None,
     prefill_tokens: int | None = None, served: bool = True, tokens_given: float | None = None,
-    price: float | None = None, columns: Columns | None = None, loads: Sequence[Question] | None = None,
+    price: float | None = None, columns: Columns | None = None,
 ) -> list[Explanation]:  # fmt: skip
     """`explain` of several strategies, priced together as one table.
 
-    columns: those of `search.price` with detail for a served workload, where they are known already. loads: the
-    question of each strategy, where they differ in load and limits.
+    columns: those of `search.price` with detail for a served workload, where they are known already.
     """
     table = Table(to_table(strategies))
     s, work = q.setting, q.workload
@@ -134,7 +133,6 @@ def explain_all(
         ends = _at_routing_ends(q, table, context) if served else []
     out = []
     for i, st in enumerate(strategies):
-        asked = q if loads is None else loads[i]
         row = table.take(slice(i, i + 1))
         one = {name: column[i : i + 1] for name, column in cols.items()}
         cut = int(one["cut"][0])
@@ -145,14 +143,14 @@ def explain_all(
             p = breakdown.prefill(s, row, int(step_tokens[i]), prompts, float(one["prefill_pass_s"][0]), cut)
         if served and d and p:
             of_row = [(float(fast[i]), float(slow[i])) for fast, slow in ends]
-            result = _served(asked, st, one, d, p, tokens[i], price, _from_routing(of_row, d.step_s.value))
+            result = _served(q, st, one, d, p, tokens[i], price, _from_routing(of_row, d.step_s.value))
         layers = s.cuts(st.pp)
         out.append(
             Explanation(
                 st,
                 layers[cut].layers if layers else (),
                 memory_of(q, row, one),
-                reasons(asked, {**row, **one}, include_service=served),
+                reasons(q, {**row, **one}, include_service=served),
                 d,
                 p,
                 result,

@@ -138,11 +138,15 @@ def driver(points: Points, frame: pd.DataFrame, border: Border) -> Driver | None
     plans = [[_plan(points, point, pin) for point in (here, there)] for pin in pins]
     (old_below, old_above), (new_below, new_above) = plans
     if isinstance(old_above, str):
-        return Driver(f"{border.before} above: {old_above}")
+        return Driver(f"{border.before} {_verb(old_above)}")
     if isinstance(new_below, str):
-        return Driver(f"{border.after} below: {new_below}")
+        return Driver(f"{border.after} {_verb(new_below)}")
     assert isinstance(old_below, tuple) and isinstance(new_above, tuple)
     return _compared(points.study.objective, ((old_below, old_above), (new_below, new_above)))
+
+
+def _verb(why: str) -> str:
+    return why if why.startswith("does") else f"breaks {why}"
 
 
 Planned = tuple["Question", "Explanation"]
@@ -157,7 +161,7 @@ def _plan(points: Points, point: Point, pins: dict[str, Any]) -> Planned | str:
     try:
         check_pins(pins, point.devices)
     except MlaplanError:
-        return "it does not divide the chips"
+        return f"does not divide {point.devices} chips"
     found = recommend(point.q, point.devices, objective=points.study.objective, fixed={**point.pins, **pins}, top=1,
                       given=points.study.given)  # fmt: skip
     if found.plans:

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mlaplan import ranking
+from mlaplan import ranking, search
 from mlaplan.costs.factor import Memo, Table, size
-from mlaplan.explain import Explanation, explain_all
+from mlaplan.explain import reasons
 from mlaplan.plan import chip_counts, price_per_hour
 from mlaplan.rules.rule import Question
 from mlaplan.search import joined
-from mlaplan.strategy import Strategy
+from mlaplan.strategy import Strategy, to_table
 from mlaplan.sweep import detail, family, ground
 from mlaplan.sweep.detail import Ends
 from mlaplan.sweep.family import Kept
@@ -178,14 +178,22 @@ class Planner:
     def _reasons(self, f: _Priced, without: Sequence[int]) -> dict[int, str]:
         """Why these points have no plan: how many strategies each rule removed, and the nearest miss in words."""
         misses = {i: miss for i in without if (miss := _nearest(f.kept[i])) is not None}
-        told: list[Explanation] = []
-        if misses:
-            told = explain_all(
-                f.loads[0], list(misses.values()), tokens_given=self.study.given.tokens_per_step,
-                loads=[f.loads[i] for i in misses],
-            )  # fmt: skip
+        told = self._misses([f.loads[i] for i in misses], list(misses.values())) if misses else []
         near = dict(zip(misses, told, strict=True))
-        return {i: _reason(f.kept[i], near.get(i)) for i in without}
+        return {i: _reason(f.kept[i]) + near.get(i, "") for i in without}
+
+    def _misses(self, loads: Sequence[Question], strategies: Sequence[Strategy]) -> list[str]:
+        """Each strategy and the first rule that it breaks under its load, in words."""
+        q, table = loads[0], Table(to_table(strategies))
+        tokens = search.tokens_per_step(q, table, self.study.given.tokens_per_step)
+        columns, step_tokens = search.steps(q, table, tokens, Memo(), detail=True)
+        columns |= detail.served(loads, np.arange(len(loads)), table, tokens, columns, step_tokens)
+        cells: dict[str, Any] = {**table, **columns}
+        out = []
+        for i, (load, strategy) in enumerate(zip(loads, strategies, strict=True)):
+            broken = reasons(load, {name: column[i : i + 1] for name, column in cells.items()})
+            out.append(f"; nearest {strategy.label()}: {broken[0][2]}" if broken else "")
+        return out
 
 
 def _foremost(kept: Sequence[Kept]) -> _Picked | None:
@@ -212,14 +220,11 @@ def _nearest(found: Sequence[Kept]) -> Strategy | None:
     return None
 
 
-def _reason(found: Sequence[Kept], near: Explanation | None) -> str:
+def _reason(found: Sequence[Kept]) -> str:
     counts: dict[str, int] = {}
     for kept in found:
         for name, n in kept.rejected.items():
             counts[name] = counts.get(name, 0) + n
     if not counts:
         return "no structure has all that is pinned"
-    text = ", ".join(f"{name} {n}" for name, n in sorted(counts.items(), key=lambda item: -item[1]))
-    if near is None or not near.reasons:
-        return text
-    return f"{text}; nearest {near.strategy.label()}: {near.reasons[0][2]}"
+    return ", ".join(f"{name} {n}" for name, n in sorted(counts.items(), key=lambda item: -item[1]))

@@ -66,18 +66,18 @@ def columns(
     q, n = loads[0], size(table)
     tokens = search.tokens_per_step(q, table, tokens_given)
     steps, step_tokens = search.steps(q, table, tokens, memo, detail=True)
-    served = _served(loads, which, table, tokens, steps, step_tokens)
+    of_load = served(loads, which, table, tokens, steps, step_tokens)
     d, p = _steps(q, table, steps, step_tokens, memo)
     routing = _routing(q, table, steps["decode_s"], memo, ends)
     out: dict[str, Any] = {"label": _labels(table)}
     for name in NAMES:
         out[name] = np.array(CODED[name], dtype=object)[table[name]] if name in CODED else table[name]
     of_tokens = _tokens(q, table, tokens_given)
-    for name, band in _bands(loads, which, table, served, d, p, routing, of_tokens, price).items():
+    for name, band in _bands(loads, which, table, of_load, d, p, routing, of_tokens, price).items():
         out |= {name: band.value, f"{name}_low": band.low, f"{name}_high": band.high}
     given = np.array([np.nan if one.workload.concurrency is None else one.workload.concurrency for one in loads])[which]
-    in_flight = served["sequences"] * table["dp"] * table["replicas"]
-    out |= {"queue_s": served["queue_s"], "prefill_share": served["prefill_share"]}
+    in_flight = of_load["sequences"] * table["dp"] * table["replicas"]
+    out |= {"queue_s": of_load["queue_s"], "prefill_share": of_load["prefill_share"]}
     out["in_flight"] = np.where(np.isnan(given), in_flight, given)
     out |= {"decode_step_s": d.value, "decode_comm_share": np.maximum(steps["decode_comm_s"], 0.0) / d.value}
     out |= {"prefill_step_s": p.value, "prefill_comm_share": np.maximum(steps["prefill_comm_s"], 0.0) / p.value}
@@ -96,7 +96,7 @@ def _labels(table: Table) -> NDArray[Any]:
     return np.array(words, dtype=object)[index]
 
 
-def _served(
+def served(
     loads: Sequence[Question], which: NDArray[np.intp], table: Table, tokens: Floats, steps: Columns,
     step_tokens: NDArray[np.int64],
 ) -> Columns:  # fmt: skip
@@ -166,13 +166,13 @@ def _tokens(q: Question, table: Table, given: float | None) -> Band:
 
 
 def _bands(
-    loads: Sequence[Question], which: NDArray[np.intp], table: Table, served: Columns, d: Band, p: Band,
+    loads: Sequence[Question], which: NDArray[np.intp], table: Table, of_load: Columns, d: Band, p: Band,
     routing: Doubt, tokens: Band, price: float | None,
 ) -> dict[str, Band]:  # fmt: skip
     """Served figures with the bands that follow from those of the steps; formulas as in `explain`."""
     q = loads[0]
     e, work = q.setting.engine, q.workload
-    busy, alone = served["prefill_share"], table["dp"] <= 1
+    busy, alone = of_load["prefill_share"], table["dp"] <= 1
     balance = e.prefill_balance
     from_balance = Doubt(
         np.where(alone, 0.0, 1 - balance.value / balance.high), np.where(alone, 0.0, balance.value / balance.low - 1)
@@ -187,13 +187,13 @@ def _bands(
         np.hypot(fixed.value - fixed.low, work.isl * (each.value - each.low)),
         np.hypot(fixed.high - fixed.value, work.isl * (each.high - each.value)),
     )
-    ttft, tpot = served["ttft_s"], served["tpot_s"]
+    ttft, tpot = of_load["ttft_s"], of_load["tpot_s"]
     late = _around(ttft, *_together(_scaled(of_prefill, np.maximum(ttft - front, 0.0)), of_front))
     each_token = _around(tpot, *_scaled(per_token, tpot))
     single = np.isnan(tpot)  # one output token has no time per token
     whole = _around(ttft, *_scaled(of_prefill, ttft))
     cycle = Band(*(np.where(single, a, b) for a, b in zip(whole, each_token, strict=True)))
-    tok, rate = _inverse(served["tok_s_chip"], cycle), _inverse(served["requests_per_s"], cycle)
+    tok, rate = _inverse(of_load["tok_s_chip"], cycle), _inverse(of_load["requests_per_s"], cycle)
     asked = np.array([np.inf if one.workload.rate is None else one.workload.rate for one in loads])[which]
     devices = table["tp"] * table["dp"] * table["pp"] * table["replicas"]
     open_loop = np.isfinite(asked)
@@ -202,7 +202,7 @@ def _bands(
     )
     tok = Band(tok.value, tok.low, np.minimum(tok.high, asked * work.osl / devices))
     out = {"ttft_s": late, "tpot_s": each_token, "tok_s_chip": tok}
-    out |= {"tok_s_user": _inverse(served["tok_s_user"], each_token), "requests_per_s": rate}
+    out |= {"tok_s_user": _inverse(of_load["tok_s_user"], each_token), "requests_per_s": rate}
     if price is not None:
         with np.errstate(divide="ignore"):
             out["usd_per_mtok"] = Band(*(price / 3600.0 / x * 1e6 for x in (tok.value, tok.high, tok.low)))
