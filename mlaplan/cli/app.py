@@ -17,6 +17,7 @@ from mlaplan import __version__
 VERBS = {
     "recommend": "Find the best strategies for a workload, and say why.",
     "explain": "Price one strategy, operator by operator, and say whether it fits.",
+    "sweep": "Price a whole grid of questions: the best plan of each point, its Pareto front or every plan.",
     "plot": "Draw the rows of a sweep, or the plan of one question.",
     "chunks": "Choose query chunk, slice and pipeline depth of a group of chips.",
     "list": "List the chips or models known by name.",
