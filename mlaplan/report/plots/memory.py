@@ -74,11 +74,16 @@ def of_layouts(
 
 
 def _held(q: Question, table: dict[str, np.ndarray], context: int) -> np.ndarray:
+    """Sequences of a rank: what the search allows, less what so many of them take beside the cache."""
+    from mlaplan.costs.capacity import sequence_tokens
     from mlaplan.costs.factor import Memo, Table
-    from mlaplan.search import sequences_held
+    from mlaplan.search import price, sequences_held
 
     longer = replace(q, budget=q.budget._replace(max_context=context))
-    return np.maximum(sequences_held(longer, Table(table), Memo())[0], 0.0)
+    room = np.maximum(sequences_held(longer, Table(table), Memo())[0], 0.0)
+    full = {**table, "batch": np.maximum(room, 1).astype(np.int64)}
+    tokens = price(longer, full)["kv_tokens"]
+    return np.minimum(room, np.maximum(tokens // sequence_tokens(Table(full), context), 0.0))
 
 
 def of_frame(frame: pd.DataFrame, x: str = "isl", by: Sequence[str] | None = None) -> Capacity:
