@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from mlaplan import units
@@ -56,7 +57,8 @@ def _span(name: str, values: Sequence[Any]) -> str:
 
 
 def _axis_name(name: str) -> str:
-    return NAMES.get(name, name)
+    """The name of an axis, as far as it tells axes apart."""
+    return NAMES.get(name) or name.removeprefix("chip.").removeprefix("model.").removesuffix(".factor")
 
 
 def _value(name: str, value: Any) -> str:
@@ -66,6 +68,8 @@ def _value(name: str, value: Any) -> str:
         return units.format_seconds(value)
     if isinstance(value, float):
         return f"x{value:g}" if name.endswith(".factor") else f"{value:g}"
+    if name in ("model", "chip") and "/" in str(value):  # a file
+        return PurePath(str(value)).stem
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
@@ -75,7 +79,7 @@ def _value(name: str, value: Any) -> str:
 def _best(study: Study, frame: pd.DataFrame) -> str:
     """For each model and chip, with its figures, the best point and how many have a plan."""
     by = [a.name for a in study.varying() if a.name in ("model", "chip", "engine") or "." in a.name] or ["chip"]
-    header = [*by, "points", "with plan", "tok/s/chip", "TPOT", "best plan", "at"]
+    header = [*map(_axis_name, by), "points", "with plan", "tok/s/chip", "TPOT", "best plan", "at"]
     rows = []
     others = [a.name for a in study.varying() if a.name not in by]
     for values, group in frame.groupby(by, sort=False):
