@@ -114,7 +114,8 @@ import resource
 from pathlib import Path
 from mlaplan.sweep import study
 from mlaplan.sweep.run import Means, to_file
-asked = {"model": "deepseek-v3", "chips": ["h200-sxm"], "devices": "8", "isl": "1k:32k:log%d", "concurrency": "1:256:x4"}
+asked = {"model": "deepseek-v3", "chips": ["h200-sxm"], "devices": "8", "isl": "1k:32k:log%d"}
+asked["concurrency"] = "1:256:x4"
 to_file(study.build(study.of_options(asked)), Path("out.csv"), "csv", Means(chunk=10))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """

@@ -146,11 +146,15 @@ def words(border: Border, driver: Driver | None) -> str:
         return text + "."
     if driver.gaps is None:
         return f"{text}. Driver: {driver.what}."
-    below, above = (f"{100 * abs(gap):.2g} % {'more' if gap > 0 else 'less'}" for gap in driver.gaps)
+    below, above = (_gap(gap) for gap in driver.gaps)
     return (
         f"{text}. Driver: {driver.what}, on which the first spends {below} below and {above} above, "
         "in parts of the other's whole cost."
     )
+
+
+def _gap(gap: float) -> str:
+    return f"{100 * abs(gap):.2g} % {'more' if gap > 0 else 'less'}" if abs(gap) >= 5e-4 else "as much"
 
 
 def _percent(part: int, whole: int) -> str:
