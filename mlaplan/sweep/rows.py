@@ -139,7 +139,7 @@ def _from_text(frame: pd.DataFrame) -> pd.DataFrame:
             frame[name] = [math.nan if v is None else float(v) for v in values] if whole is None else whole
             frame[name] = frame[name].astype(DTYPES[kind])
         elif kind == "bool":
-            frame[name] = frame[name] == "true"
+            frame[name] = frame[name].str.lower() == "true"  # pandas writes True
     return frame
 
 

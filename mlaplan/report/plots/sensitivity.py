@@ -114,7 +114,7 @@ def _kept(q: Question, e: Explanation, own: Overrides, metric: str) -> float | N
 
 def of_frame(frame: pd.DataFrame, metric: str = "tok_s_chip") -> Tornado:
     """The what-if axes of a sweep that multiply a figure, each at its ends with the others at 1."""
-    metric = frames.numbers(frame, metric, "--y")
+    metric, frame = frames.numbers(frame, metric, "--y"), frame.reset_index(drop=True)
     axes = [c for c in subject.what_if(frame) if c.endswith(".factor") and frame[c].nunique() > 1]
     if not axes:
         raise Unfit("sensitivity: no figure is varied by a factor; sweep with --set memory.bandwidth=x0.8,x1,x1.25")
