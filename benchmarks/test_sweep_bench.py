@@ -28,7 +28,7 @@ from mlaplan.sweep.study import Study
 REPO = Path(__file__).resolve().parents[1]
 BAR_PER_SECOND = 1_000_000
 GRID: dict[str, Any] = {
-    "model": "deepseek-v3", "chips": ["h200-sxm"], "devices": "16,64", "isl": "1k:128k:log4", "osl": "256,1024",
+    "model": "deepseek-v3", "chips": ["h200-sxm"], "devices": "16,64", "isl": "1k:128k:log4", "osl": "512",
     "concurrency": "1:4096:x2",
 }  # fmt: skip
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mlaplan.sweep.run import Outcome
     from mlaplan.sweep.study import Study
 
-MOST_BORDERS = 5
+MOST_BORDERS = 3
 MOST_ROWS = 12
 TIMES = ("ttft_limit_s", "tpot_limit_s")
 NAMES = {"ttft_limit_s": "TTFT limit", "tpot_limit_s": "TPOT limit"}
