@@ -23,7 +23,7 @@ def test_recommend() -> None:
     frame = found.to_pandas()
     assert list(frame["rank"]) == list(range(1, len(found.plans) + 1))
     assert frame["tpot_s"].max() <= 0.001
-    assert float(found.question.setting.chip.memory.bandwidth) == 2e12
+    assert float(found.question.setting.chip.memory.bandwidth) == 4e12
     assert mlaplan.recommend(MODEL, CHIP, 4, tpot="1us").best is None
 
 
