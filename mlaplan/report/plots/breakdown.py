@@ -172,7 +172,7 @@ def _panel(ax: Axes, panel: Panel, present: Sequence[str], handles: dict[str, An
 def _look(part: str) -> style.Look:
     if part in COLORED:
         return style.look(COLORED.index(part))
-    greys = {HOST: ("0.25", "----"), "norms, router, head": ("0.66", "oooo")}
+    greys = {HOST: ("0.25", "----"), "norms, router, head": ("0.66", "||")}
     color, hatch = greys.get(part, ("0.75", ""))
     return style.Look(color, "", "-", hatch)
 

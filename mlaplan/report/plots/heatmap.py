@@ -211,7 +211,6 @@ def _ticks(ax: Axes, data: Heatmap, narrow: bool) -> None:
 def _write(ax: Axes, region: Region, panel: Panel, norm: Any, letters: dict[str, str]) -> bool:
     """The name in the widest row of the region, over two rows if it fits only so; else its letter."""
     from matplotlib import rcParams
-    from matplotlib.patheffects import withStroke
 
     size = float(rcParams["font.size"]) - 1
     box = ax.get_window_extent()
@@ -234,7 +233,7 @@ def _write(ax: Axes, region: Region, panel: Panel, norm: Any, letters: dict[str,
     front, back = ("white", "black") if dark else ("black", "white")
     drawn = ax.text(
         x, y, text, ha="center", va="center", fontsize=size, color=front, zorder=5, linespacing=1.05, gid="label",
-        path_effects=[withStroke(linewidth=1.2, foreground=back, alpha=0.6)],
+        bbox={"facecolor": back, "alpha": 0.3, "edgecolor": "none", "pad": 1.0},
     )  # fmt: skip
     drawn.set_in_layout(False)
     return True
