@@ -79,7 +79,10 @@ def moved(study: Study, frame: pd.DataFrame) -> list[Moved]:
 
 
 def borders(study: Study, frame: pd.DataFrame) -> list[Border]:
-    """Every pair of structures that give way to each other along an ordered axis, the most frequent first."""
+    """Every pair of structures that give way to each other along an ordered axis, the most frequent first.
+
+    Those along the number of chips come last: most structures go with one number of chips.
+    """
     labels, codes = _structures(frame).to_numpy(dtype=object), _codes(study, frame)
     index = np.arange(study.size).reshape(codes.shape)
     out = []
@@ -96,7 +99,7 @@ def borders(study: Study, frame: pd.DataFrame) -> list[Border]:
             below, above = int(a[middle]), int(b[middle])
             values = study.point(below)[axis.name], study.point(above)[axis.name]
             out.append(Border(axis.name, before, after, len(places), *values, (below, above)))
-    return sorted(out, key=lambda one: -one.times)
+    return sorted(out, key=lambda one: (one.axis == "devices", -one.times))
 
 
 def _codes(study: Study, frame: pd.DataFrame) -> Any:

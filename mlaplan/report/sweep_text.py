@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from mlaplan import units
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from mlaplan.sweep.run import Outcome
     from mlaplan.sweep.study import Study
 
-MOST_BORDERS = 5
+MOST_BORDERS = 3
 MOST_ROWS = 12
 TIMES = ("ttft_limit_s", "tpot_limit_s")
 NAMES = {"ttft_limit_s": "TTFT limit", "tpot_limit_s": "TPOT limit"}
@@ -56,7 +57,8 @@ def _span(name: str, values: Sequence[Any]) -> str:
 
 
 def _axis_name(name: str) -> str:
-    return NAMES.get(name, name)
+    """The name of an axis, as far as it tells axes apart."""
+    return NAMES.get(name) or name.removeprefix("chip.").removeprefix("model.").removesuffix(".factor")
 
 
 def _value(name: str, value: Any) -> str:
@@ -66,6 +68,8 @@ def _value(name: str, value: Any) -> str:
         return units.format_seconds(value)
     if isinstance(value, float):
         return f"x{value:g}" if name.endswith(".factor") else f"{value:g}"
+    if name in ("model", "chip") and "/" in str(value):  # a file
+        return PurePath(str(value)).stem
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
@@ -75,7 +79,7 @@ def _value(name: str, value: Any) -> str:
 def _best(study: Study, frame: pd.DataFrame) -> str:
     """For each model and chip, with its figures, the best point and how many have a plan."""
     by = [a.name for a in study.varying() if a.name in ("model", "chip", "engine") or "." in a.name] or ["chip"]
-    header = [*by, "points", "with plan", "tok/s/chip", "TPOT", "best plan", "at"]
+    header = [*map(_axis_name, by), "points", "with plan", "tok/s/chip", "TPOT", "best plan", "at"]
     rows = []
     others = [a.name for a in study.varying() if a.name not in by]
     for values, group in frame.groupby(by, sort=False):
@@ -142,11 +146,15 @@ def words(border: Border, driver: Driver | None) -> str:
         return text + "."
     if driver.gaps is None:
         return f"{text}. Driver: {driver.what}."
-    below, above = (f"{100 * abs(gap):.2g} % {'more' if gap > 0 else 'less'}" for gap in driver.gaps)
+    below, above = (_gap(gap) for gap in driver.gaps)
     return (
         f"{text}. Driver: {driver.what}, on which the first spends {below} below and {above} above, "
         "in parts of the other's whole cost."
     )
+
+
+def _gap(gap: float) -> str:
+    return f"{100 * abs(gap):.2g} % {'more' if gap > 0 else 'less'}" if abs(gap) >= 5e-4 else "as much"
 
 
 def _percent(part: int, whole: int) -> str:

@@ -39,7 +39,9 @@ def _name(text: str) -> str:
     return text
 
 
-def _count(least: int, most: int = MOST) -> Read:
+def count(least: int, most: int = MOST) -> Read:
+    """Reads a whole number."""
+
     def read(text: str) -> int:
         digits = text.replace("_", "")
         if not digits.isdecimal():
@@ -115,31 +117,31 @@ SPECS = (
     Field("engine", "engine", "text", _name, "engines, each with or without a version", False),
 )
 PINS = (
-    _pin("tp", _count(1), "ranks that share the attention heads"),
-    _pin("pp", _count(1), "pipeline stages"),
-    _pin("dp", _count(1), "attention data-parallel ranks of a stage"),
-    _pin("ep", _count(1), "ranks that share the experts"),
-    _pin("dcp", _count(1), "decode context parallelism"),
-    _pin("cp", _count(1), "prefill context parallelism"),
-    _pin("replicas", _count(1), "copies of the whole model"),
+    _pin("tp", count(1), "ranks that share the attention heads"),
+    _pin("pp", count(1), "pipeline stages"),
+    _pin("dp", count(1), "attention data-parallel ranks of a stage"),
+    _pin("ep", count(1), "ranks that share the experts"),
+    _pin("dcp", count(1), "decode context parallelism"),
+    _pin("cp", count(1), "prefill context parallelism"),
+    _pin("replicas", count(1), "copies of the whole model"),
     _pin("kv_layout", _word(KV_LAYOUTS), "how a TP group holds the cache", "text"),
     _pin("kv_dtype", _word(KV_DTYPES), "dtype of the cache", "text"),
     _pin("weight_dtype", _word(tuple(w for w in WEIGHT_DTYPES if w != "fp32")), "dtype of the weights", "text"),
-    _pin("block_size", _count(1), "tokens in a block of the cache"),
+    _pin("block_size", count(1), "tokens in a block of the cache"),
     _pin("prefill_chunk", _tokens(1), "most prompt tokens in one step of a rank"),
     _pin("two_batch_overlap", _flag, "compute on half a batch while the other communicates"),
-    _pin("mtp", _count(0, MOST_DRAFTS), "tokens drafted a step"),
-    _pin("batch", _count(1), "sequences in flight per attention-DP rank"),
+    _pin("mtp", count(0, MOST_DRAFTS), "tokens drafted a step"),
+    _pin("batch", count(1), "sequences in flight per attention-DP rank"),
 )
 WORK = (
-    Field("devices", "devices", "int", _count(1), "chips to plan for"),
+    Field("devices", "devices", "int", count(1), "chips to plan for"),
     Field("prefix", "prefix", "int", prefix, "prompt tokens found in the cache, or their share"),
     Field("isl", "isl", "int", _tokens(1), "prompt tokens of a request"),
     Field("osl", "osl", "int", _tokens(1), "output tokens of a request"),
     Field("ttft", "ttft_limit_s", "float", _quantity("s"), "longest time to the first token"),
     Field("tpot", "tpot_limit_s", "float", _quantity("s"), "longest time per output token"),
     Field("rate", "rate", "float", _quantity("rate"), "requests that arrive per second"),
-    Field("concurrency", "concurrency", "int", _count(1), "requests in flight in the whole deployment"),
+    Field("concurrency", "concurrency", "int", count(1), "requests in flight in the whole deployment"),
 )
 FIELDS = {field.name: field for field in (*SPECS, *PINS, *WORK)}
 # slowest first; figures of a model or a chip come after the model or the chip

@@ -131,16 +131,16 @@ def read(path: str) -> pd.DataFrame:
 def _from_text(frame: pd.DataFrame) -> pd.DataFrame:
     """Columns of text as what they hold: numbers to the last digit, true and false."""
     known = {column.name: column.kind for column in columns()}
-    for name in frame:
-        kind = known.get(str(name)) or _kind_of(frame[name].dropna())
-        if kind in ("int", "float"):
-            values = [None if text is None or text != text else text for text in frame[name]]
-            whole = [None if v is None else int(v) for v in values] if kind == "int" else None
-            frame[name] = [math.nan if v is None else float(v) for v in values] if whole is None else whole
-            frame[name] = frame[name].astype(DTYPES[kind])
+    kinds = {str(name): known.get(str(name)) or _kind_of(frame[name].dropna()) for name in frame}
+    for name, kind in kinds.items():
+        values = [None if text is None or text != text else text for text in frame[name]]
+        if kind == "int":
+            frame[name] = [None if text is None else int(text) for text in values]
+        elif kind == "float":
+            frame[name] = [math.nan if text is None else float(text) for text in values]
         elif kind == "bool":
-            frame[name] = frame[name].str.lower() == "true"  # pandas writes True
-    return frame
+            frame[name] = [text == "true" for text in values]
+    return frame.astype({name: DTYPES[kind] for name, kind in kinds.items()})
 
 
 def _kind_of(values: pd.Series[str]) -> str:

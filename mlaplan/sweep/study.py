@@ -25,7 +25,7 @@ from mlaplan import __version__, units
 from mlaplan.errors import MlaplanError, Problem, SpecError, UnknownName, did_you_mean, nearest
 from mlaplan.specs import source
 from mlaplan.sweep import grammar, rows, specs
-from mlaplan.sweep.fields import FIELDS, ORDER, PINS, Field
+from mlaplan.sweep.fields import FIELDS, ORDER, PINS, Field, count
 from mlaplan.sweep.grammar import AxisError
 from mlaplan.sweep.specs import Figure, Sources
 from mlaplan.workload import Overrides
@@ -36,10 +36,10 @@ PLANS = ("best", "pareto", "all")
 DEFAULTS = {"isl": 4096, "osl": 1024, "engine": "generic"}
 OVERRIDES = {
     "memory_fraction": "fraction", "reserve": "bytes", "price": "usd/h", "imbalance": "count", "mtp_accept": "count",
-    "redundant_experts": "count",
 }  # fmt: skip
 WORDS = {"objective": OBJECTIVES, "plans": PLANS, "dcp_merge": ("ag_rs", "a2a")}
-KEYS = ("kind", *FIELDS, "set", *WORDS, *OVERRIDES, "dcp_interleave")
+COUNTS = {"redundant_experts": 0, "dcp_interleave": 1}  # the least of each
+KEYS = ("kind", *FIELDS, "set", *WORDS, *OVERRIDES, *COUNTS)
 MOST_POINTS = 100_000_000
 
 
@@ -256,14 +256,19 @@ def _overrides(asked: Mapping[str, Asked], merge: str | None, problems: list[Pro
             problems.append(asked[name].told(error.problem, error.expected, error.hint))
         except (TypeError, AttributeError):
             problems.append(asked[name].told(f"{name} takes one value", units.expected(dimension)))
-    interleave = asked["dcp_interleave"].value if "dcp_interleave" in asked else None
+    for name, least in COUNTS.items():
+        if name in asked:
+            try:
+                found[name] = count(least)(str(asked[name].value))
+            except AxisError as error:
+                problems.append(asked[name].problem(error))
     try:
         return Overrides(
             found.get("memory_fraction"), found.get("reserve"), found.get("price"), found.get("imbalance"),
-            found.get("mtp_accept"), int(found.get("redundant_experts", 0)), merge,
-            None if interleave is None else int(interleave),
+            found.get("mtp_accept"), found.get("redundant_experts", 0), merge,
+            found.get("dcp_interleave"),
         )  # fmt: skip
-    except (MlaplanError, ValueError) as error:
+    except MlaplanError as error:
         place = next(
             (asked[name] for name in OVERRIDES if name in asked and name.replace("_", "-") in str(error)), None
         )
