@@ -139,7 +139,7 @@ def _from_text(frame: pd.DataFrame) -> pd.DataFrame:
         elif kind == "float":
             frame[name] = [math.nan if text is None else float(text) for text in values]
         elif kind == "bool":
-            frame[name] = [text == "true" for text in values]
+            frame[name] = [text in ("true", "True") for text in values]  # pandas writes True
     return frame.astype({name: DTYPES[kind] for name, kind in kinds.items()})
 
 

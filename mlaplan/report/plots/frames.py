@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from mlaplan.errors import MlaplanError, did_you_mean
 from mlaplan.report.plots.scale import tokens
 from mlaplan.report.plots.style import LOOKS
-from mlaplan.report.plots.subject import POINT, Unfit, what_if
+from mlaplan.report.plots.subject import POINT, Unfit, changed, what_if
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -93,6 +93,8 @@ def named(name: str, value: Any) -> str:
     text = value_text(name, value)
     if name in ("chip", "model", "label", "engine", "kv_layout"):
         return text.replace("_", "-")
+    if "." in name:
+        return changed(name, value)
     return f"{text} chips" if name == "devices" else f"{name} {text}"
 
 

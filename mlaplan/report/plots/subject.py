@@ -51,7 +51,9 @@ def of_frame(frame: pd.DataFrame, without: tuple[str, ...] = ()) -> str:
     parts += [f"{name} up to {format_seconds(shared[c])}" for name, c in limits if c in shared]
     if shared.get("engine", "generic") != "generic":
         parts.append(str(shared["engine"]))
-    parts += [f"{name} {shared[name]}" for name in what_if(frame) if name in shared]
+    parts += [
+        changed(name, shared[name]) for name in what_if(frame) if name in shared and not unchanged(name, shared[name])
+    ]
     return "; ".join(part for part in parts if part)
 
 
@@ -69,6 +71,18 @@ def listed(frame: pd.DataFrame, column: str, without: tuple[str, ...]) -> str:
         return ""
     found = [str(v) for v in frame[column].dropna().unique()]
     return ", ".join(found) if len(found) <= 3 else f"{len(found)} {column}s"
+
+
+def changed(column: str, value: Any) -> str:
+    """A what-if axis in words: `memory.bandwidth x0.5`, `model.kv_lora_rank 256`."""
+    name = column.removeprefix("chip.")
+    shown = f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{name.removesuffix('.factor')} x{shown}" if name.endswith(".factor") else f"{name} {shown}"
+
+
+def unchanged(column: str, value: Any) -> bool:
+    """Whether a what-if axis leaves the figure as it is."""
+    return column.endswith(".factor") and value == 1
 
 
 def what_if(frame: pd.DataFrame) -> list[str]:

@@ -227,3 +227,12 @@ def test_an_unknown_column_brings_the_nearest(rows: pd.DataFrame, name: str, tol
         frames.numbers(rows, name, "--x")
     with pytest.raises(MlaplanError, match="not a column of numbers"):
         frames.numbers(rows, "chip", "--x")
+
+
+def test_a_changed_figure_is_named_in_words_and_left_out_where_it_is_not(rows: pd.DataFrame) -> None:
+    part = rows[(rows["chip"] == "h200-sxm") & (rows["isl"] == 8192)]
+    slower = pd.concat([part.assign(**{"chip.memory.bandwidth.factor": f}) for f in (0.5, 1.0)])
+    assert [line.name for line in pareto.of_frame(slower).lines] == ["memory.bandwidth x0.5", "memory.bandwidth x1"]
+    for factor, said in ((0.5, True), (1.0, False)):
+        about = pareto.of_frame(slower[slower["chip.memory.bandwidth.factor"] == factor]).about
+        assert ("memory.bandwidth x0.5" in about) is said and "factor" not in about
