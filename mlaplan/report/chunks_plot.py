@@ -40,6 +40,7 @@ def draw(model: Model, chip: Chip, s: Study, path: str) -> None:
         timeline.draw(grid["own"], own(chip, s), 11)
         sweep(grid["sweep"], plan)
         border(grid["border"], plan)
+    figure.legend(*timeline.marks(True), loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     save(figure, path)
 
 
