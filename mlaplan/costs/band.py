@@ -42,7 +42,7 @@ def of_operators(ops: Iterable[Op]) -> Spread:
     """Spread of a sum of operators from the residuals of their fits."""
     by_group: dict[str, float] = {}
     for op in ops:
-        by_group[op.group] = by_group.get(op.group, 0.0) + abs(float(op.time_s)) * op.residual
+        by_group[op.group] = by_group.get(op.group, 0.0) + abs(float(op.time_s)) * float(op.residual)
     half = EIGHTY_PERCENT * math.sqrt(sum(t * t for t in by_group.values()))
     return Spread(half, half)
 
@@ -55,16 +55,21 @@ CLASSES = {
 }  # fmt: skip
 
 
+def release(group: str) -> list[tuple[str, float]]:
+    """Name and mean change between releases of the class of operators that a fit's group belongs to, if any."""
+    of = CLASSES.get(group.partition(".")[0])
+    return [(f"class {of}", whole_step().releases[of])] if of is not None else []
+
+
 def of_releases(ops: Iterable[Op]) -> Spread:
     """Spread of a sum of operators because the engine that runs is of another release than the measured one.
 
     A release changes all operators of a class alike: they add, classes add in squares.
     """
-    known, by_class = whole_step().releases, dict.fromkeys(CLASSES.values(), 0.0)
+    by_class: dict[str, float] = {}
     for op in ops:
-        of = CLASSES.get(op.group.partition(".")[0])
-        if of is not None:
-            by_class[of] += abs(float(op.time_s)) * known[of]
+        for of, change in release(op.group):
+            by_class[of] = by_class.get(of, 0.0) + abs(float(op.time_s)) * change
     half = EIGHTY_PERCENT * math.hypot(*by_class.values())
     return Spread(half, half)
 

@@ -22,12 +22,10 @@ MOST_POINTS = 1000  # of a curve
 
 def draw(s: Simulated, path: str) -> None:
     """Write the figure to `path`; the suffix decides the file type."""
-    import matplotlib
     from matplotlib.figure import Figure
 
     from mlaplan.report.simulate_text import head
 
-    matplotlib.rcParams["svg.hashsalt"] = "mlaplan"  # the same file for the same numbers
     o = s.outcome
     figure = Figure(figsize=(10, 7.5), layout="constrained")
     figure.suptitle(wrapped(head(s).replace("\n", " ").replace("  ", " "), width=120), fontsize=10)
@@ -37,7 +35,7 @@ def draw(s: Simulated, path: str) -> None:
     pools = [("", o.serve)] if o.prefill is None else [("outputs: ", o.serve), ("prompts: ", o.prefill)]
     _queue(axes[1, 0], pools)
     _cache(axes[1, 1], pools)
-    save(figure, path, metadata={"Date": None} if path.endswith(".svg") else None)
+    save(figure, path)
 
 
 def _distribution(axes: Axes, column: NDArray[np.float64], name: str, limit: Limit | None) -> None:
