@@ -139,7 +139,8 @@ def _phase(s: Setting, cells: dict[str, Any], cut: int, blocks: _Blocks, whole: 
     # what hides under the other batch is communication that is not exposed
     comm = sum(op.time_s for op in ops if op.is_link or op.group == "overlap")
     host = band.of_interval(s.engine.step_overhead_s, m)
-    spread = band.of_step(whole.step_s, band.of_operators(ops), host, _layer_host(s, ops))
+    launches = _layer_host(s, ops, layer_host_s * sum(stage.counts) * m)
+    spread = band.of_step(whole.step_s, band.of_operators(ops), band.of_releases(ops), host, launches, _overlap(s, ops))
     return Phase(
         spread.around(whole.step_s),
         max(comm, 0.0) / whole.step_s,
@@ -151,13 +152,24 @@ def _phase(s: Setting, cells: dict[str, Any], cut: int, blocks: _Blocks, whole: 
     )
 
 
-def _layer_host(s: Setting, ops: list[Op]) -> band.Spread:
-    """Spread of host-bound launches, where there are any."""
-    waiting = sum(op.time_s for op in ops if op.name == "host_launch")
-    if not waiting:
+def _layer_host(s: Setting, ops: list[Op], launches_s: float) -> band.Spread:
+    """Spread of the eager launches, which take `launches_s` and are waited for as far as the device is faster."""
+    if not launches_s:
         return band.Spread(0.0, 0.0)
     known = s.engine.prefill_layer_host_s
-    return band.Spread(waiting * (1 - known.low / known.value), waiting * (known.high / known.value - 1))
+    waiting = sum(float(op.time_s) for op in ops if op.name == "host_launch")
+    device = launches_s - waiting if waiting else _sum([op for op in ops if op.group not in ("host", "bubble")])
+    low, now, high = (max(launches_s * x / known.value, device) for x in (known.low, known.value, known.high))
+    return band.Spread(now - low, high - now)
+
+
+def _overlap(s: Setting, ops: list[Op]) -> band.Spread:
+    """Spread of what two-batch overlap hides."""
+    hidden = -sum(float(op.time_s) for op in ops if op.group == "overlap")
+    f = s.engine.overlap_fraction
+    if not hidden or not f.value:
+        return band.Spread(0.0, 0.0)
+    return band.Spread(hidden * (f.high / f.value - 1.0), hidden * (1.0 - f.low / f.value))
 
 
 def merged(ops: list[Op]) -> list[Op]:

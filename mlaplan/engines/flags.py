@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -112,7 +112,8 @@ class FlagTable:
 
 
 @lru_cache(maxsize=8)
-def _data(engine: str) -> dict[str, Any]:
+def flag_data(engine: str) -> dict[str, Any]:
+    """The file of an engine's flags."""
     from mlaplan.specs.source import read
 
     found: dict[str, Any] = read(FOLDER / f"{engine}.yaml").data
@@ -121,13 +122,15 @@ def _data(engine: str) -> dict[str, Any]:
 
 def flag_versions(engine: str) -> tuple[str, ...]:
     """Versions whose flags are known, oldest first."""
-    return tuple(_data(engine)["versions"])
+    return tuple(flag_data(engine)["versions"])
 
 
 @lru_cache(maxsize=16)
 def load_flags(engine: str, version: str) -> FlagTable:
     """The table of an engine at a version."""
-    data = _data(engine)
+    data = flag_data(engine)
+    if "of" in data:
+        return _plugin_flags(data, version)
     order = {known: i for i, known in enumerate(data["versions"])}
     rows = [(row["flag"], row) for row in data["flags"]]
     rows += [(name, group) for group in data["others"] for name in group["names"]]
@@ -160,6 +163,19 @@ def load_flags(engine: str, version: str) -> FlagTable:
         prefixes=data.get("prefixes", True),
         settings=frozenset(key for row in data.get("settings", ()) for key in row),
     )
+
+
+def _plugin_flags(data: dict[str, Any], version: str) -> FlagTable:
+    """The table of a plugin: of the engine it extends, at a version near to this one, with what differs."""
+    row = data["versions"][version]
+    base = load_flags(data["of"], row["like"])
+    gone = {word for name in row.get("without", ()) for word in (name, f"--no-{name[2:]}")}
+    spellings = {word: flag for word, flag in base.spellings.items() if word not in gone}
+    for like, names in row.get("also", {}).items():
+        other = load_flags(data["of"], like)
+        for name in names:
+            spellings |= dict.fromkeys(_spellings(other.spellings[name]), other.spellings[name])
+    return replace(base, engine=data["engine"], version=version, spellings=spellings)
 
 
 def _spellings(flag: Flag) -> list[str]:

@@ -53,7 +53,7 @@ class Deployment:
 
     @property
     def base(self) -> str:
-        """The engine whose flags and profile are read."""
+        """The engine whose rules hold."""
         return BASE.get(self.engine, self.engine)
 
 

@@ -47,8 +47,18 @@ def is_compose(root: Node) -> bool:
 def read_manifest(root: Node, source: Source) -> Found:
     """The launches of all containers in an object, whatever its kind."""
     out = Found()
-    nodes = _group_size(root)
-    alone = nodes is not None or root.scalar("kind") in ONE_POD
+    roles = _roles(root)
+    if roles:
+        for role, nodes in roles:
+            _pods(role, source, out, nodes, alone=True)
+        return out
+    nodes_of_all = _group_size(root)
+    alone = nodes_of_all is not None or root.scalar("kind") in ONE_POD
+    _pods(root, source, out, nodes_of_all, alone=alone)
+    return out
+
+
+def _pods(root: Node, source: Source, out: Found, nodes: int | None, *, alone: bool) -> None:
     for pod in walk(root):
         containers = pod.get("containers") if pod.kind == "map" else None
         if containers is None or containers.kind != "list":
@@ -59,7 +69,18 @@ def read_manifest(root: Node, source: Source) -> Found:
                 for launch in _container(container, source, out):
                     launch.labels, launch.nodes, launch.spread = labels, nodes, not alone
                     out.launches.append(launch)
-    return out
+
+
+def _roles(root: Node) -> list[tuple[Node, int]]:
+    """Roles of a Kthena ModelServing, with the pods of one server: an entry and its workers. None if one is unclear."""
+    listed = root.get("spec", "template", "roles") if root.scalar("kind") == "ModelServing" else None
+    found = []
+    for role in listed.items if listed is not None else []:
+        workers = role.scalar("workerReplicas") if role.kind == "map" else None
+        if workers is None or not workers.isdigit() or len(workers) > 5:
+            return []
+        found.append((role, 1 + int(workers)))
+    return found
 
 
 def _group_size(root: Node) -> int | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from mlaplan.engines.flags import flag_versions
 
 VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
-# the engine whose versions, flags and profile are read for an engine that shares them
+# the engine whose rules hold for an engine that extends it
 BASE = {"vllm_ascend": "vllm"}
 
 
@@ -26,7 +26,7 @@ class Candidates:
 
 def candidates(engine: str, version: str | None) -> Candidates:
     """The versions that stand for `version`, oldest first."""
-    known = flag_versions(BASE.get(engine, engine))
+    known = flag_versions(engine)
     wanted = _key(version) if version else None
     if wanted is None:
         return Candidates(known, "all")

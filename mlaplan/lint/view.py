@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MODULES = {
     "vllm": "mlaplan.engines.vllm", "sglang": "mlaplan.engines.sglang", "trtllm": "mlaplan.engines.trtllm",
+    "vllm_ascend": "mlaplan.engines.vllm_ascend",
 }  # fmt: skip
 MOST = 10**8  # of anything countable: products with bytes stay within 64 bits
 # parts of a plan that are counts, and how the engines spell the flag
@@ -78,7 +79,7 @@ class View:
         self.deployment, self.version = deployment, version
         self.launch, self.engine, self.base = deployment.launch, deployment.engine, deployment.base
         self.model, self.chip = deployment.model, deployment.chip
-        self.table: FlagTable = load_flags(deployment.base, version)
+        self.table: FlagTable = load_flags(deployment.engine, version)
         self.unknown: dict[str, Word] = {}  # flags whose value is not known here, by the table's name
         self.line = self._read()
 
@@ -157,7 +158,7 @@ class View:
 
     @cached_property
     def profile(self) -> Profile:
-        return load_profile(f"{self.base}@{self.version}")
+        return load_profile(f"{self.engine}@{self.version}")
 
     @cached_property
     def attention(self) -> str | None:
@@ -171,11 +172,11 @@ class View:
     @cached_property
     def plan(self) -> dict[str, Any] | None:
         """The plan in the flags; None where a part of it is not known or makes no sense."""
-        if self.base not in MODULES:
+        if self.engine not in MODULES:
             return None
         if self.hides(*DEGREES, "kv_dtype"):
             return None
-        module = import_module(MODULES[self.base])
+        module = import_module(MODULES[self.engine])
         env = {name: word.text for name, word in self.launch.env.items() if not word.unknown}
         try:
             # the version is all that is read of the profile, which takes long to build

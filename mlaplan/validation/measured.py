@@ -11,8 +11,6 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
-
 from mlaplan.costs.engine import Interval
 from mlaplan.engines.profile import Profile
 from mlaplan.errors import MlaplanError
@@ -20,6 +18,7 @@ from mlaplan.explain import explain
 from mlaplan.plan import question
 from mlaplan.specs.chip import Chip
 from mlaplan.specs.model import Model
+from mlaplan.specs.spec import Spec
 from mlaplan.strategy import Strategy
 from mlaplan.validation import bench_files, served
 from mlaplan.validation.terms import doubts_of
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "mlaplan.plan/1"
 METRICS = ("ttft", "tpot", "output_tok_s", "total_tok_s")
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound=Spec)
 FAR_LENGTH = 0.05  # a mean length this far from the plan's is worth saying
 
 
@@ -187,6 +186,8 @@ def _object(file: str) -> dict[str, Any]:
 
 
 def _spec(file: str, spec: type[M], data: Any, where: str) -> M:
+    from pydantic import ValidationError
+
     try:
         return spec.model_validate(data)
     except ValidationError as error:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from mlaplan.specs.chip import Chip, CollectiveFit, KernelFit
 from mlaplan.specs.figure import Figure
 from mlaplan.specs.lookup import load_chip
+from mlaplan.specs.spec import Spec
 
 HARDWARE = Path(__file__).resolve().parents[2] / "hardware"
 NAMES = [
@@ -32,7 +32,7 @@ def sourced(node: object, path: str = "") -> Iterator[tuple[str, Any]]:
     """Every figure and fit below a spec node, with its path."""
     if isinstance(node, SOURCED):
         yield path, node
-    elif isinstance(node, BaseModel):
+    elif isinstance(node, Spec):
         for key in type(node).model_fields:
             yield from sourced(getattr(node, key), f"{path}.{key}")
     elif isinstance(node, dict):
@@ -307,3 +307,9 @@ def test_k3_is_marked_as_inferred() -> None:
     assert [b / 1e9 for b in c.scale_up.bandwidth.bounds] == [25, 88, 150]
     assert c.dma is not None
     assert c.dma.overlap is None
+
+
+@pytest.mark.parametrize(("name", "host"), [("gb200", 4), ("ascend-910c-die", 16), ("h200-sxm", 8), ("sc11", 8)])
+def test_hosts_are_whole_parts_of_a_node(name: str, host: int) -> None:
+    link = chip(name).scale_up
+    assert link.host_chips == host and link.chips_per_node % host == 0

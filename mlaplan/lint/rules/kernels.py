@@ -127,9 +127,9 @@ def _dtype_help(view: View, dtype: str) -> str | None:
 
     assert view.chip is not None
     name = "kv_cache_config.dtype" if view.engine == "trtllm" else "--kv-cache-dtype"
-    later = [v for v in engine_versions(view.base) if at_least(v, view.version) and v != view.version]
+    later = [v for v in engine_versions(view.engine) if at_least(v, view.version) and v != view.version]
     for version in later:
-        profile = load_profile(f"{view.base}@{version}")
+        profile = load_profile(f"{view.engine}@{version}")
         if dtype in profile.kv_dtypes(view.chip.efficiency_class, view.attention or "mla"):
             return f"leave {name} at auto, or use {profile.label}"
     return f"leave {name} at auto"

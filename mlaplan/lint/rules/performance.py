@@ -24,7 +24,7 @@ V3 = "vllm serve deepseek-ai/DeepSeek-V3"
 def _priceable(view: View) -> bool:
     """Whether a step of this deployment has a price: a model and a chip, and a network if it spans nodes."""
     p = view.priced
-    if p is None or view.engine == "vllm_ascend":
+    if p is None:
         return False
     heads = [a.heads for a in p.question.setting.model.attention.values()]
     if any(h % p.strategy.tp for h in heads):

@@ -26,7 +26,7 @@ _KNOWN: dict[tuple[Any, ...], Verdicts] = {}
 
 def _verdicts(view: View, row: dict[str, Any]) -> Verdicts:
     """What is known of deployments with the same model, chip, engine and degrees: many files differ in none of them."""
-    key = (id(view.model), id(view.chip), view.base, view.version, redundant(view), *row.values())
+    key = (id(view.model), id(view.chip), view.engine, view.version, redundant(view), *row.values())
     return _KNOWN.setdefault(key, {})
 
 
@@ -107,7 +107,7 @@ def _question(view: View, *, with_engine: bool = False) -> Any:
     if with_engine:
         from mlaplan.lint.pricing import setting_of
 
-        chip = view.chip or names.chip(ANY_CHIP, view.base)
+        chip = view.chip or names.chip(ANY_CHIP, view.engine)
         engine = setting_of(chip, view.model, view.profile).engine
     setting = SimpleNamespace(model=view.model, chip=view.chip, engine=engine, redundant_experts=redundant(view))
     return SimpleNamespace(setting=setting)
@@ -157,10 +157,10 @@ LIMITED = {"ep": "error", "dp": "error", "dcp": "warning", "cp": "warning", "tp"
 
 
 def _limits(view: View) -> Iterator[Found]:
-    if view.row is None or view.chip is None or view.model is None or view.plan is None or view.engine == "vllm_ascend":
+    if view.row is None or view.chip is None or view.model is None or view.plan is None:
         return
     chip_class = view.chip.efficiency_class
-    if chip_class not in view.profile.runs_on:
+    if chip_class not in view.profile.runs_on or view.chip.name in view.profile.not_on:
         other = view.profile.elsewhere.get(chip_class)
         hint = f"; {other} does" if other else ""
         yield Found(view.launch.anchor, f"{view.label} does not run on {view.chip.title}{hint}")
@@ -174,7 +174,7 @@ def _limits(view: View) -> Iterator[Found]:
     strategy = SimpleNamespace(**view.row, block_size=block or 64, two_batch_overlap=view.plan["two_batch_overlap"])
     named = backend(view) is not None
     told = set()
-    for limit in _limits_of(view.base, view.version, kind, chip_class, heads, moe):
+    for limit in _limits_of(view.engine, view.version, kind, chip_class, heads, moe):
         if limit.part == "dcp" and named:
             continue  # what the named backend can do is what counts
         if limit.breaks(strategy) and (text := limit.text(strategy)) not in told:
