@@ -222,8 +222,8 @@ _MEMOS: dict[tuple[Any, ...], Memo] = {}
 
 
 def _memo(s: Setting, strategy: Strategy) -> Memo:
-    """What one-row tables know of each other: sizes of stages and buffers depend on these columns alone."""
-    names = dict.fromkeys((*capacity.PER_STAGE, *capacity.BUFFERS))
+    """What one-row tables know of each other: weights, cache and buffers depend on these columns alone."""
+    names = dict.fromkeys(name for group in capacity.WITHOUT_BATCH for name in group)
     return _MEMOS.setdefault((id(s), *(getattr(strategy, name) for name in names)), Memo())
 
 

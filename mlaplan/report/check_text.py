@@ -38,6 +38,11 @@ def _cut(line: str, col: int) -> tuple[str, int]:
         return line, col
     room = WIDEST - 2 * len(DOTS)
     start = max(min(col - room // 3, len(line) - room), 0)
+    if start and 0 < (blank := line.find(" ", start, col)) < col - 1:  # whole words, where there are any
+        start = blank + 1
+    end = start + room
+    if end < len(line) and (blank := line.rfind(" ", col, end)) > 0:
+        end = blank
     head = DOTS if start else ""
-    tail = DOTS if start + room < len(line) else ""
-    return head + line[start : start + room] + tail, col - start + len(head)
+    tail = DOTS if end < len(line) else ""
+    return head + line[start:end] + tail, col - start + len(head)

@@ -107,7 +107,7 @@ def _question(view: View, *, with_engine: bool = False) -> Any:
     if with_engine:
         from mlaplan.lint.pricing import setting_of
 
-        chip = view.chip or names.chip(ANY_CHIP, view.base)
+        chip = view.chip or names.chip(ANY_CHIP, view.engine)
         engine = setting_of(chip, view.model, view.profile).engine
     setting = SimpleNamespace(model=view.model, chip=view.chip, engine=engine, redundant_experts=redundant(view))
     return SimpleNamespace(setting=setting)
