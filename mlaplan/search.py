@@ -124,10 +124,9 @@ def domains(q: Question, structures: Table, ax: space.Axes, pins: Mapping[str, A
     """What each column of any block can hold, those derived from batch and chunk included."""
     out = {name: structures.domain(name) for name in space.STRUCTURE}
     out |= {name: domain(getattr(ax, name)) for name in space.CHOICES}
-    out["q_len"] = domain([1 + k for k in ax.mtp])
+    out["q_len"] = domain([1, *(1 + k for k in ax.mtp)])  # a draft has one
     out["seqs"] = domain(_micro_batches(q, structures, ax, pins))
-    queries = np.append(out["q_len"].values, 1)  # a draft has one
-    out["tokens"] = domain(np.multiply.outer(queries, out["seqs"].values).ravel())
+    out["tokens"] = domain(np.multiply.outer(out["q_len"].values, out["seqs"].values).ravel())
     out["step_tokens"] = out["prompt_tokens"] = domain(steady.step_token_values(q.workload, ax.prefill_chunk))
     out["cut"] = domain(range(MOST_CUTS))
     return out
@@ -165,7 +164,7 @@ def apply(q: Question, stage: str, table: Table, found: Found, weight: int = 1) 
 
 def batched(q: Question, table: Table, pins: Mapping[str, Any], found: Found, memo: Memo) -> Table:
     """Rows with every batch that memory and the workload allow; rows that hold no sequence count as misfits."""
-    for names in (*step.WITHOUT_BATCH, capacity.WEIGHTS, capacity.CACHE, capacity.ACTIVATIONS):
+    for names in (*step.WITHOUT_BATCH, *capacity.WITHOUT_BATCH):
         table.key(names)
     room, short = sequences_held(q, table, memo)
     weights, cache = of_stage("capacity")
@@ -261,6 +260,7 @@ def primed(q: Question, block: Table, memo: Memo) -> Iterator[Table]:
     What the block's rows are made of is priced at once, so that the slices only look it up.
     """
     cells, primer, work = step.decode_cells(block), Primer(memo), q.workload
+    capacity.prime(q.setting, block, primer)
     step.decode_blocks(q.setting, cells, work.mean_context, primer)
     prompts = Prefill(work.new_tokens, work.prefix_tokens)
     step.prefill_blocks(q.setting, _prefill_steps(block), prompts, primer)

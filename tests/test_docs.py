@@ -173,6 +173,8 @@ EXAMPLES = {
     "show": "show deepseek-v3",
     "list": "list chips",
     "check": "check models/deepseek-v3.yaml",
+    "simulate": "recommend deepseek-v2-lite h100-sxm --devices 2 --concurrency 8 -o /dev/null --save-plan /dev/stdout"
+    " | mlaplan simulate /dev/stdin --isl 500 --osl 50 --requests 20",
 }
 
 

@@ -196,8 +196,19 @@ def _asks(table: Table, calls: pd.DataFrame) -> Iterator[tuple[Any, Ask]]:
             raise LookupError(table.name)
 
 
-def served(system: str, engine: str, mode: str, kv_dtype: str | None, loads: Sequence[tuple[int, int, int]]) -> Array:
-    """(TPOT, TTFT) in seconds of DeepSeek-R1 as TP8 for each (ISL, OSL, concurrency), as `estimate` gives them.
+class Run(NamedTuple):
+    """A served row on 8 chips: lengths, requests in flight, and the ranks that it is divided over."""
+
+    isl: int
+    osl: int
+    concurrency: int
+    tp: int = 8
+    dp: int = 1
+    ep: int = 1
+
+
+def served(system: str, engine: str, mode: str, kv_dtype: str | None, runs: Sequence[Run]) -> Array:
+    """(TPOT, TTFT) in seconds of DeepSeek-R1 for each run, as `estimate` gives them.
 
     As the command does: steps of one prompt's tokens, and without a cache dtype the one inferred of the checkpoint.
     """
@@ -207,12 +218,16 @@ def served(system: str, engine: str, mode: str, kv_dtype: str | None, loads: Seq
     from aiconfigurator_core.sdk.models import get_model
     from aiconfigurator_core.sdk.models.helpers import resolve_context_fmha_by_data
 
-    data, config = database(system, engine, mode), build_model_config(8, 1, 1, 8, 1, kvcache_quant_mode=kv_dtype)
-    resolve_context_fmha_by_data(config, SERVED_MODEL, data, engine, is_context_role=True)
-    model, backend = get_model(SERVED_MODEL, config, engine), get_backend(engine)
+    data, backend = database(system, engine, mode), get_backend(engine)
+    models = {}
+    for ranks in {(r.tp, r.dp, r.ep) for r in runs}:
+        tp, dp, ep = ranks
+        config = build_model_config(tp, 1, dp, tp * dp // ep, ep, kvcache_quant_mode=kv_dtype)
+        resolve_context_fmha_by_data(config, SERVED_MODEL, data, engine, is_context_role=True)
+        models[ranks] = get_model(SERVED_MODEL, config, engine)
     out = []
-    for isl, osl, concurrency in loads:
-        load = RuntimeConfig(isl=isl, osl=osl, batch_size=concurrency)
-        found = backend.run_agg(model, data, load, ctx_tokens=isl).get_result_dict()
+    for r in runs:
+        load = RuntimeConfig(isl=r.isl, osl=r.osl, batch_size=max(r.concurrency // r.dp, 1))
+        found = backend.run_agg(models[r.tp, r.dp, r.ep], data, load, ctx_tokens=r.isl).get_result_dict()
         out.append((found["tpot"] * 1e-3, found["ttft"] * 1e-3))
     return np.array(out, dtype=float)

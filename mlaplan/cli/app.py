@@ -22,6 +22,7 @@ VERBS = {
     "chunks": "Choose query chunk, slice and pipeline depth of a group of chips.",
     "list": "List the chips or models known by name.",
     "show": "Show a chip or model with every source.",
+    "simulate": "Run requests through a plan, event by event: queues, cache, tails.",
     "validate": "Compare predictions with published measurements, or a plan with your own benchmark.",
     "verify": "Prove that every variant computes the same attention.",
     "calibrate": "Fit kernel and collective constants to measured times.",

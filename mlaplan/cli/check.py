@@ -46,6 +46,9 @@ def check(
     devices: Annotated[
         int | None, typer.Option("--devices", min=1, max=1_000_000, help="Devices where a file does not say it.")
     ] = None,
+    node: Annotated[
+        int | None, typer.Option("--node", min=1, max=1_000_000, help="Devices of a node where a file does not say it.")
+    ] = None,
     model: Annotated[str | None, typer.Option("--model", help="Model where its name says nothing.")] = None,
     engine_version: Annotated[
         str | None,
@@ -77,9 +80,11 @@ def check(
 
     Exit code: 0 if there is none, 1 with findings, 2 if a file cannot be read.
     """
+    from dataclasses import replace
+
     from mlaplan.cli import output as writing
     from mlaplan.errors import EXIT_OK, EXIT_USAGE, MlaplanError
-    from mlaplan.lint.run import Checker
+    from mlaplan.lint.run import Checker, first_ones
 
     writing.check(file)
     writing.check(write_baseline)
@@ -88,7 +93,7 @@ def check(
     after: list[str] | None = ctx.meta.get(AFTER)
     if not files and after is None:
         raise MlaplanError("nothing to check: expected files, folders, - for stdin, or -- and a launch command")
-    checker = Checker(_asked(chip, devices, model, engine_version), lenient=changed)
+    checker = Checker(replace(_asked(chip, devices, model, engine_version), node=node), lenient=changed)
     checker.paths(files or [])
     if after is not None:
         checker.command(after)
@@ -102,6 +107,8 @@ def check(
         before = len(report.findings)
         report.findings = without(report.findings, report.sources, baseline)
         report.baselined = before - len(report.findings)
+    if not fix:
+        report.findings = first_ones(report.findings)
     written = _fixed(report, write=write) if fix else _written(report, output)
     if written or file is not None:
         writing.write(written, file)

@@ -19,14 +19,19 @@ if TYPE_CHECKING:
 SPARE_TOKENS = 128  # a chat template and a client's rounding on top of the mean lengths
 
 
-def check(engine: str) -> None:
-    """Refuses engines and versions without commands before anything is searched."""
+def check(emit: str) -> None:
+    """Refuses what there are no commands or manifests for before anything is searched."""
+    from mlaplan.cli.manifesting import KINDS
     from mlaplan.engines import MODULES
     from mlaplan.engines.load import split_name
 
-    name, _ = split_name(engine)
-    if name not in MODULES:
-        raise UnknownName("engine to launch", name, MODULES)
+    name = emit.partition("@")[0].replace("-", "_")
+    if name in KINDS and emit != name:
+        raise MlaplanError(f"--emit {emit}: manifests have no version to choose; the engine's goes with --engine")
+    if name not in MODULES and name not in KINDS:
+        raise UnknownName("engine or kind of manifest to emit", name, [*MODULES, *KINDS])
+    if emit not in KINDS:
+        split_name(emit)  # the version
 
 
 def commands(a: Answer, engine: str) -> Launch:
@@ -70,7 +75,7 @@ def request(q: Question, s: Strategy, pp_layers: tuple[int, ...]) -> EmitRequest
         pp_layers=pp_layers if s.pp > 1 else (),
         dcp_merge=q.setting.engine.merge.pattern if s.dcp > 1 else None,
         dcp_interleave=q.setting.engine.merge.interleave if s.dcp > 1 else 1,
-        chips_per_node=chip.scale_up.chips_per_node,
+        chips_per_node=chip.scale_up.host_chips,
         devices=s.devices,
     )
 
@@ -104,7 +109,9 @@ def next_steps(subject: Subject, a: Answer, given: Overrides, emit: str | None) 
         words += ["--set", setting]
     lines = [f"next: {shlex.join(words)}"]
     if emit is None:
-        lines.append("or add --emit vllm or --emit sglang for launch commands, --save-plan FILE to keep the plan")
+        known = subject.profile.name.replace("_", "-")
+        engines = f"--emit {known}" if subject.profile.name != "generic" else "--emit vllm or --emit sglang"
+        lines.append(f"or add {engines} for launch commands, --save-plan FILE to keep the plan")
     return lines
 
 

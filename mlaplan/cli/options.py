@@ -117,7 +117,7 @@ Tpot = Annotated[str | None, typer.Option("--tpot", metavar="TIME", help="Longes
 
 Engine = Annotated[
     str | None,
-    typer.Option("--engine", metavar="ENGINE[@VERSION]", help="vllm, sglang, trtllm or generic; newest if no version."),
+    typer.Option("--engine", metavar="ENGINE[@VERSION]", help="vllm, sglang, trtllm, vllm-ascend, generic."),
 ]
 MemoryFraction = Annotated[
     str | None,

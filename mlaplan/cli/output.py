@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -57,6 +56,8 @@ def write_file(file: str, content: str) -> None:
 
 
 def _replace(path: Path, content: str) -> None:
+    import tempfile  # with what it imports it takes longer than all else here
+
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:

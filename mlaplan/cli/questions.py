@@ -36,7 +36,7 @@ class Subject:
 
 def subject(model: str, chip: str, engine: str | None, settings: Sequence[str] | None) -> Subject:
     """The specs and the engine by name; what is doubtful in the chip's figures goes to stderr."""
-    from mlaplan.engines.load import load_profile
+    from mlaplan.engines.load import ANY, default_engine, load_profile, split_name
     from mlaplan.specs.lookup import load_chip, load_model
 
     try:
@@ -44,15 +44,14 @@ def subject(model: str, chip: str, engine: str | None, settings: Sequence[str] |
     except UnknownName:
         _refuse_swapped(model, chip)
         raise
-    found = Subject(
-        loaded,
-        load_chip(chip, settings or (), engine or "generic"),
-        load_profile(engine or "generic"),
-        model,
-        chip,
-        engine,
-        tuple(settings or ()),
-    )
+    spec = load_chip(chip, settings or (), split_name(engine or ANY)[0])
+    named = engine or default_engine(spec)
+    if engine is None and named != ANY:  # its own fits
+        spec = load_chip(chip, settings or (), named)
+    profile = load_profile(named)
+    if spec.name in profile.not_on:
+        raise MlaplanError(f"{profile.label} does not run on {spec.title}; --engine generic prices it")
+    found = Subject(loaded, spec, profile, model, chip, engine, tuple(settings or ()))
     tell(warning.text() for warning in found.chip.warnings)
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,9 +46,13 @@ def recommend(
         str | None,
         typer.Option(
             "--emit",
-            metavar="ENGINE[@VERSION]",
-            help="Print the launch command of the best plan: vllm, sglang, trtllm.",
+            metavar="WHAT",
+            help="Launch commands of an engine, vllm[@VERSION], or manifests: lws, kthena.",
         ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace manifests that are there.")] = False,
+    pd: Annotated[
+        str | None, typer.Option("--pd", metavar="P:D", help="Copies that prefill and that decode (kthena).")
     ] = None,
     save_plan: Annotated[
         str | None, typer.Option("--save-plan", metavar="FILE", help="Write the best plan with all it depends on.")
@@ -87,7 +92,7 @@ def recommend(
     Degrees, dtypes, layout, block, MTP depth and batch are searched; each can be pinned by its flag. Exit code:
     0 with a plan, 1 if nothing is feasible.
     """
-    from mlaplan.cli import launching, questions, strategies
+    from mlaplan.cli import launching, manifesting, questions, strategies
     from mlaplan.cli.output import check, write
     from mlaplan.plan import question
     from mlaplan.plan import recommend as run
@@ -95,8 +100,19 @@ def recommend(
 
     if emit is not None and output is Format.csv:
         raise MlaplanError("--emit writes commands, which csv has no place for: use --format table, md or json")
+    if emit is not None:
+        launching.check(emit)
+    kind = manifesting.kind_of(emit)
+    manifesting.check(kind, file, force, pd)
+    folder, file = (file, None) if kind is not None else (None, file)
     for path in (file, save_plan):
         check(path)
+    named = True
+    if kind is not None:
+        engine, named = manifesting.engine(kind, engine, chip)
+        emit = engine
+    split = manifesting.pools(pd, replicas)
+    replicas = sum(split) if split is not None else replicas
     work = questions.workload(
         _tokens("--isl", isl, ISL), _tokens("--osl", osl, OSL),
         concurrency=concurrency, rate=rate, prefix=prefix, ttft=ttft, tpot=tpot,
@@ -112,8 +128,8 @@ def recommend(
         redundant_experts=redundant_experts, dcp_merge=dcp_merge, dcp_interleave=dcp_interleave,
     )  # fmt: skip
     subject = questions.subject(model, chip, engine or emit, settings)
-    if emit is not None:
-        launching.check(emit)
+    if kind is not None and folder is not None and not force:
+        manifesting.refuse_taken(kind, folder, subject.model.name)
     questions.check_drafts(subject.model, mtp, mtp_accept)
     strategies.check_precision(subject, pins)
     strategies.check_merge(given, pins.get("dcp"))
@@ -123,9 +139,15 @@ def recommend(
         pinned = ", ".join(f"{name} {value}" for name, value in pins.items())
         raise MlaplanError(f"no structure on {devices} chips has all that is pinned: {pinned}")
     taken = [f"--{n} {v}" for n, t, v in (("isl", isl, work.isl), ("osl", osl, work.osl)) if t is None]
+    taken += [] if named else [f"--engine {engine}"]
     if taken:
         questions.tell([f"not given and taken: {' '.join(taken)}"])
-    answer = _completed(Answer(q, devices, objective.value, pins, found, None, []), given, emit)
+    answer = _completed(
+        Answer(q, devices, objective.value, pins, found, None, []), given, emit if kind is None else None
+    )
+    written = True
+    if kind is not None and found.plans:
+        answer, written = _with_manifests(answer, emit or "", kind, split, folder, force)
     if save_plan is not None and found.plans:
         _save(answer, given, save_plan)
     elif save_plan is not None:
@@ -136,7 +158,23 @@ def recommend(
         questions.tell([nothing(answer)])
     write(_rendered(answer, given, output), file)
     questions.tell(launching.next_steps(subject, answer, given, emit))
-    return EXIT_OK if found.plans else EXIT_FINDINGS
+    return EXIT_OK if found.plans and written else EXIT_FINDINGS
+
+
+def _with_manifests(
+    a: Answer, engine: str, kind: str, split: tuple[int, int] | None, folder: str | None, force: bool
+) -> tuple[Answer, bool]:
+    """The answer with the manifests, or with the command that applies those that were written."""
+    from dataclasses import replace
+
+    from mlaplan.cli import manifesting, questions
+
+    launch, found = manifesting.launch(a, engine, kind, split)
+    if folder is not None and found:
+        paths = manifesting.write(found, folder, force)
+        questions.tell([f"written to {path}" for path in paths])
+        launch = replace(launch, commands=["kubectl apply " + " ".join(f"-f {shlex.quote(p)}" for p in paths)])
+    return replace(a, launch=launch), launch.problem is None
 
 
 def _tokens(flag: str, text: str | None, default: int) -> int:

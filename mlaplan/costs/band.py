@@ -5,8 +5,9 @@ squares). A mean absolute relative error r stands for a normal error of sigma = 
 distribution lie within 1.28 sigma: the half-width is 1.6 r of the time that the fit prices. Numbers given as an
 interval (host time, imbalance, acceptance) enter with their own distance to each side.
 
-A whole step has two more sources of doubt, in band.yaml with where they come from: a sum of parts is off by more
-than its parts (what runs between them), and published steps scatter by more than their kernels.
+A whole step has three more sources of doubt, in band.yaml with where they come from: its kernels are of another
+release than those that were measured, a sum of parts is off by more than its parts (what runs between them), and
+published steps scatter by more than their kernels.
 """
 
 from __future__ import annotations
@@ -46,6 +47,28 @@ def of_operators(ops: Iterable[Op]) -> Spread:
     return Spread(half, half)
 
 
+# class of operators in band.yaml by the first word of a fit's group
+CLASSES = {
+    "gemm": "gemm", "bmm": "gemm", "mla_decode": "attention", "mla_prefill": "attention", "gqa_decode": "attention",
+    "gqa_prefill": "attention", "sparse_mla_decode": "attention", "indexer": "attention", "grouped_gemm": "experts",
+    "grouped_gemm_ep": "experts", "link": "collectives",
+}  # fmt: skip
+
+
+def of_releases(ops: Iterable[Op]) -> Spread:
+    """Spread of a sum of operators because the engine that runs is of another release than the measured one.
+
+    A release changes all operators of a class alike: they add, classes add in squares.
+    """
+    known, by_class = whole_step().releases, dict.fromkeys(CLASSES.values(), 0.0)
+    for op in ops:
+        of = CLASSES.get(op.group.partition(".")[0])
+        if of is not None:
+            by_class[of] += abs(float(op.time_s)) * known[of]
+    half = EIGHTY_PERCENT * math.hypot(*by_class.values())
+    return Spread(half, half)
+
+
 def of_interval(known: Interval, weight: float = 1.0) -> Spread:
     """Spread that a number given as an interval brings, `weight` times."""
     return Spread(weight * (known.value - known.low), weight * (known.high - known.value))
@@ -57,19 +80,24 @@ def together(*spreads: Spread) -> Spread:
 
 
 class Whole(NamedTuple):
-    """Doubts of a whole step: relative error of a sum of parts, and the factor that published steps ask for."""
+    """Doubts of a whole step beside its kernels' residuals."""
 
     sum_of_parts: float
+    releases: dict[str, float]  # mean change of a class of operators from release to release
+    cold_start_s: float  # most that the first burst of a benchmark comes late
     widening: float
 
 
 @lru_cache(maxsize=1)
 def whole_step() -> Whole:
-    """The two numbers of band.yaml."""
+    """The numbers of band.yaml."""
+    from mlaplan import units
     from mlaplan.specs.source import read
 
     data = read(FILE).data
-    return Whole(float(data["sum_of_parts"]["value"]), float(data["widening"]["value"]))
+    releases = {of: float(data["releases"][of]) for of in sorted({*CLASSES.values()})}
+    cold = units.parse(data["cold_start"]["value"], "s")
+    return Whole(float(data["sum_of_parts"]["value"]), releases, cold, float(data["widening"]["value"]))
 
 
 def of_step(step_s: float, *spreads: Spread) -> Spread:

@@ -135,12 +135,13 @@ def _phase(s: Setting, cells: dict[str, Any], cut: int, blocks: _Blocks, whole: 
     if pp > 1:
         send = link_op("pipeline_send", whole.send_s, whole.send_bytes, DEFAULT_RESIDUAL)
         ops += [send.scaled(m), Op("pipeline_bubble", "bubble", bubble)]
-    of_fits = band.of_operators(ops)  # before operators of one name and several fits become one
+    of_fits = band.of_operators(ops), band.of_releases(ops)  # before operators of one name and several fits become one
     ops = merged(ops)
     # what hides under the other batch is communication that is not exposed
     comm = sum(op.time_s for op in ops if op.is_link or op.group == "overlap")
     host = band.of_interval(s.engine.step_overhead_s, m)
-    spread = band.of_step(whole.step_s, of_fits, host, _layer_host(s, ops))
+    launches = _layer_host(s, ops, layer_host_s * sum(stage.counts) * m)
+    spread = band.of_step(whole.step_s, *of_fits, host, launches, _overlap(s, ops))
     return Phase(
         spread.around(whole.step_s),
         max(comm, 0.0) / whole.step_s,
@@ -152,13 +153,24 @@ def _phase(s: Setting, cells: dict[str, Any], cut: int, blocks: _Blocks, whole: 
     )
 
 
-def _layer_host(s: Setting, ops: list[Op]) -> band.Spread:
-    """Spread of host-bound launches, where there are any."""
-    waiting = sum(op.time_s for op in ops if op.name == "host_launch")
-    if not waiting:
+def _layer_host(s: Setting, ops: list[Op], launches_s: float) -> band.Spread:
+    """Spread of the eager launches, which take `launches_s` and are waited for as far as the device is faster."""
+    if not launches_s:
         return band.Spread(0.0, 0.0)
     known = s.engine.prefill_layer_host_s
-    return band.Spread(waiting * (1 - known.low / known.value), waiting * (known.high / known.value - 1))
+    waiting = sum(float(op.time_s) for op in ops if op.name == "host_launch")
+    device = launches_s - waiting if waiting else _sum([op for op in ops if op.group not in ("host", "bubble")])
+    low, now, high = (max(launches_s * x / known.value, device) for x in (known.low, known.value, known.high))
+    return band.Spread(now - low, high - now)
+
+
+def _overlap(s: Setting, ops: list[Op]) -> band.Spread:
+    """Spread of what two-batch overlap hides."""
+    hidden = -sum(float(op.time_s) for op in ops if op.group == "overlap")
+    f = s.engine.overlap_fraction
+    if not hidden or not f.value:
+        return band.Spread(0.0, 0.0)
+    return band.Spread(hidden * (f.high / f.value - 1.0), hidden * (1.0 - f.low / f.value))
 
 
 def merged(ops: list[Op]) -> list[Op]:

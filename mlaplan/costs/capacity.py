@@ -8,13 +8,14 @@ parallelism multiplies it. Each candidate cut of the pipeline has its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlaplan.costs import memory, pipeline, placement
-from mlaplan.costs.factor import Columns, Memo, Table, by_values, distinct, size
+from mlaplan.costs.factor import Columns, Memo, Primer, Spread, Table, by_values, distinct, size
 from mlaplan.costs.roofline import Numeric, ceil_div
 from mlaplan.strategy import KV_DTYPES, KV_LAYOUTS, WEIGHT_DTYPES
 
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 SHARDS = ("tp", "dp", "ep", "dcp", "cp")
 # what weights, cache and activations depend on
 WEIGHTS, CACHE = (*SHARDS, "weight_dtype"), (*SHARDS, "kv_layout", "kv_dtype")
-ACTIVATIONS = (*SHARDS, "prefill_chunk")
+BUFFERS = (*SHARDS, "pp", "prefill_chunk", "mtp")
+PER_STAGE = (*SHARDS, "weight_dtype", "kv_layout", "kv_dtype", "mtp")
+# none of it changes with the batch: worth knowing before batches are laid out
+WITHOUT_BATCH = (PER_STAGE, BUFFERS)
 
 
 class Budget(NamedTuple):
@@ -45,7 +49,7 @@ def usable_bytes(s: Setting, budget: Budget) -> float:
     return (1.0 if s.engine.of_free else budget.memory_fraction) * float(s.chip.memory.capacity)
 
 
-def weight_columns(s: Setting, table: Table, memo: Memo) -> Columns:
+def weight_columns(s: Setting, table: Table, memo: Memo) -> Spread:
     """Weights per chip of one layer of each kind (`w0`, `w1`...), of the MTP layers and of the two vocabularies."""
     kinds = pipeline.layer_kinds(s.model)
 
@@ -60,7 +64,7 @@ def weight_columns(s: Setting, table: Table, memo: Memo) -> Columns:
     return memo.factored("weights", table, WEIGHTS, lambda u: by_values(u, ("weight_dtype",), of))
 
 
-def kv_columns(s: Setting, table: Table, memo: Memo) -> Columns:
+def kv_columns(s: Setting, table: Table, memo: Memo) -> Spread:
     """Cache bytes per distinct token and chip of one layer of each kind (`k0`...), and of the MTP layers."""
     kinds = pipeline.layer_kinds(s.model)
     mtp = s.model.mtp
@@ -78,22 +82,27 @@ def kv_columns(s: Setting, table: Table, memo: Memo) -> Columns:
     return memo.factored("cache", table, CACHE, lambda u: by_values(u, ("kv_layout", "kv_dtype"), of))
 
 
+def prime(s: Setting, table: Table, memo: Primer) -> None:
+    """Teaches the memo the sizes that the table's rows are made of, at once and not part by part."""
+    unique = distinct(table, PER_STAGE)[0]
+    weight_columns(s, unique, memo)
+    kv_columns(s, unique, memo)
+
+
 def other_items(s: Setting, table: Table, budget: Budget, memo: Memo) -> dict[str, Numeric]:
     """Everything that is neither weights nor cache, by name, per row. [B]
 
     `outside_fraction_bytes`, negative: what lies in the memory that the engine's fraction leaves free. There the
     fraction covers weights, cache, context and communication buffers only.
     """
-    e, heads = s.engine, _per_rank(s, table, memo)
-    dispatches = placement.dispatches(e, table["tp"], table["dp"], table["ep"])
+    e, one = s.engine, _per_rank(s, table, memo)
     out: dict[str, Numeric] = {
-        "activation_bytes": heads["activation"] + table["batch"] * sequence_logit_bytes(s, table),
-        "dispatch_buffer_bytes": np.where(dispatches, e.dispatch_buffer_bytes, 0.0),
+        "activation_bytes": one["activation"] + table["batch"] * one["logits"],
+        "dispatch_buffer_bytes": one["dispatch"],
     }
     if e.workspace is not None:
-        longest = np.full(size(table), budget.max_context)
-        rows = e.workspace.rows(longest, table["batch"], table["block_size"])
-        out["workspace_bytes"] = heads["workspace_row"] * rows
+        rows = e.workspace.rows(np.array(budget.max_context), table["batch"], table["block_size"])
+        out["workspace_bytes"] = one["workspace_row"] * rows
     if budget.reserve_bytes is None:
         out["graph_bytes"] = e.graph_bytes
     if e.reserve_holds_activations:
@@ -102,7 +111,7 @@ def other_items(s: Setting, table: Table, budget: Budget, memo: Memo) -> dict[st
         return {**out, "reserve_bytes": budget.reserve_bytes}
     return {
         **out,
-        "comm_buffer_bytes": np.where(table["tp"] * table["dp"] * table["pp"] > 1, e.comm_buffer_bytes, 0.0),
+        "comm_buffer_bytes": one["communication"],
         "context_bytes": e.context_bytes,
     }
 
@@ -120,18 +129,28 @@ def sequence_logit_bytes(s: Setting, table: Table) -> Numeric:
     return memory.logit_bytes(s.model, 1, 1 + table["mtp"], seen)
 
 
-def _per_rank(s: Setting, table: Table, memo: Memo) -> Columns:
-    """Activations of a prefill step and one row of the MLA workspace, by shards and chunk. [B]"""
+def _per_rank(s: Setting, table: Table, memo: Memo) -> Spread:
+    """What no batch changes. [B]
+
+    Activations of a prefill step, a row of the MLA workspace, logits of a sequence, buffers.
+    """
     e = s.engine
 
     def price(u: Table) -> Columns:
-        sh = shards(s, u)
-        gathers = placement.gathers(s.engine, u["tp"], u["dp"], u["ep"])
-        active = memory.activation_bytes(s.model, sh, u["prefill_chunk"], e.hidden_copies, e.routed_copies, gathers)
-        row = memory.mla_workspace_bytes(s.model, sh, np.ones(size(u)))
-        return {"activation": active, "workspace_row": np.broadcast_to(row, size(u))}
+        sh, (tp, dp, ep) = shards(s, u), (u["tp"], u["dp"], u["ep"])
+        gathers, dispatches = placement.gathers(e, tp, dp, ep), placement.dispatches(e, tp, dp, ep)
+        parts = {
+            "activation": memory.activation_bytes(
+                s.model, sh, u["prefill_chunk"], e.hidden_copies, e.routed_copies, gathers
+            ),
+            "workspace_row": memory.mla_workspace_bytes(s.model, sh, np.ones(size(u))),
+            "logits": sequence_logit_bytes(s, u),
+            "dispatch": np.where(dispatches, e.dispatch_buffer_bytes, 0.0),
+            "communication": np.where(tp * dp * u["pp"] > 1, e.comm_buffer_bytes, 0.0),
+        }
+        return {name: np.broadcast_to(column, size(u)) for name, column in parts.items()}
 
-    return memo.factored("activations", table, ACTIVATIONS, price)
+    return memo.factored("buffers", table, BUFFERS, price)
 
 
 def total_bytes(items: dict[str, Numeric], rows: int) -> NDArray[np.float64]:
@@ -149,7 +168,22 @@ class StageBytes(NamedTuple):
     kv_per_token: Numeric
 
 
-def stage_bytes(s: Setting, stage: pipeline.Stage, w: Columns, k: Columns, with_mtp: Numeric) -> StageBytes:
+def _stage_columns(s: Setting, pp: int, stages: Sequence[pipeline.Stage], table: Table, memo: Memo) -> Spread:
+    """`weights0`, `kv0`, ...: bytes of these stages, which are all that pipelines of this depth have."""
+
+    def price(u: Table) -> Columns:
+        w, k = weight_columns(s, u, memo), kv_columns(s, u, memo)
+        with_mtp = (u["mtp"] > 0).astype(np.float64)
+        out: Columns = {}
+        for i, stage in enumerate(stages):
+            one = stage_bytes(s, stage, w, k, with_mtp)
+            out |= {f"weights{i}": np.asarray(one.weights), f"kv{i}": np.asarray(one.kv_per_token)}
+        return out
+
+    return memo.factored(f"stages of {pp}", table, PER_STAGE, price)
+
+
+def stage_bytes(s: Setting, stage: pipeline.Stage, w: Spread, k: Spread, with_mtp: Numeric) -> StageBytes:
     """Sum of a stage's layers, with the vocabularies and the MTP layers where they are."""
     weights: Numeric = 0.0
     kv: Numeric = 0.0
@@ -176,26 +210,31 @@ class Room(NamedTuple):
 
 
 class Space:
-    """Memory of rows of one pipeline depth, from which the room under any cut follows."""
+    """Memory of rows of one pipeline depth, from which the room under any of its cuts follows."""
 
     def __init__(self, s: Setting, table: Table, budget: Budget, memo: Memo) -> None:
-        self.setting = s
-        self.weights, self.cache = weight_columns(s, table, memo), kv_columns(s, table, memo)
+        # cuts share most of their stages
+        pp = int(table["pp"][0])
+        stages = list(dict.fromkeys(stage for cut in s.cuts(pp) for stage in cut.stages))
+        self._number = {stage: i for i, stage in enumerate(stages)}
+        self._bytes = _stage_columns(s, pp, stages, table, memo)
         items = other_items(s, table, budget, memo)
         self.other = total_bytes(items, size(table))
         self.free = usable_bytes(s, budget) - self.other
+
         outside = items.get("outside_fraction_bytes")
         self.slack: Numeric = 0.0 if outside is None else left_free_bytes(s, budget) + outside
-        self.cache_share = budget.memory_fraction if s.engine.of_free else 1.0
-        self.with_mtp = (table["mtp"] > 0).astype(np.float64)
-        self._stages: dict[pipeline.Stage, Room] = {}  # cuts share most of their stages
+        self.of_free, self.cache_share = s.engine.of_free, budget.memory_fraction
+        self._stages: dict[pipeline.Stage, Room] = {}
 
     def _room(self, stage: pipeline.Stage) -> Room:
         """Tokens that one stage has room for, fractions kept."""
         known = self._stages.get(stage)
         if known is None:
-            one = stage_bytes(self.setting, stage, self.weights, self.cache, self.with_mtp)
-            known = self._stages[stage] = Room(self.cache_share * (self.free - one.weights) / one.kv_per_token, *one)
+            i = self._number[stage]
+            weights, kv = self._bytes[f"weights{i}"], self._bytes[f"kv{i}"]
+            left = self.free - weights
+            known = self._stages[stage] = Room((self.cache_share * left if self.of_free else left) / kv, weights, kv)
         return known
 
     def tokens(self, cut: pipeline.Cut) -> Numeric:
@@ -222,8 +261,9 @@ def sequence_tokens(table: Table, max_context: int) -> Numeric:
 
 def rows_by_depth(table: Table) -> list[tuple[int, NDArray[np.intp], Table]]:
     """(pp, row numbers, their table) for every pipeline depth."""
+    pp = table["pp"]
+    if np.all(pp == pp[:1]):  # as in every part of a search
+        return [(int(one), np.arange(size(table)), table) for one in pp[:1]]
     depths, index = distinct(table, ("pp",))
-    if size(depths) == 1:
-        return [(int(depths["pp"][0]), np.arange(size(table)), table)]
     by_depth = [np.flatnonzero(index == i) for i in range(size(depths))]
     return [(int(pp), rows, table.take(rows)) for pp, rows in zip(depths["pp"], by_depth, strict=True)]

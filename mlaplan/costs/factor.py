@@ -9,7 +9,7 @@ of the work, and blocks of rows small enough for the processor's cache.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -152,6 +152,10 @@ class Table(dict[str, NDArray[Any]]):
         out._keys = {names: key[rows] for names, key in self._keys.items()}
         return out
 
+    def of(self, names: Sequence[str], rows: Rows) -> Table:
+        """Some columns of the given rows."""
+        return self._like({name: self[name][rows] for name in names})
+
     def _like(self, columns: Mapping[str, Any]) -> Table:
         """Some of this table's values: its domains hold for them too."""
         out = Table(columns, self.domains)
@@ -178,6 +182,13 @@ def distinct(table: Table, names: tuple[str, ...]) -> tuple[Table, NDArray[np.in
     return table.of_keys(names, radix, keys), number[key]
 
 
+def through(table: Table, name: str, formula: Callable[[NDArray[np.int64]], Any]) -> Any:
+    """A formula of one column that has few values: evaluated once for each; one number where there is but one."""
+    values = table.domain(name).values
+    results = formula(values)
+    return results[0] if len(values) == 1 else results[table.codes(name)]
+
+
 def by_values(table: Table, names: tuple[str, ...], price: Callable[[dict[str, int], Table], Columns]) -> Columns:
     """Call `price(values, sub_table)` for each combination of the named columns and join the results.
 
@@ -194,6 +205,47 @@ def by_values(table: Table, names: tuple[str, ...], price: Callable[[dict[str, i
     return out
 
 
+class Spread(Mapping[str, NDArray[Any]]):
+    """Prices of distinct combinations, each column spread over the rows when it is first asked for."""
+
+    __slots__ = ("_done", "_sources")
+
+    def __init__(self, sources: dict[str, tuple[NDArray[Any], NDArray[np.intp]]]) -> None:
+        self._sources = sources
+        self._done: dict[str, NDArray[Any]] = {}
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        known = self._done.get(name)
+        if known is None:
+            column, slot = self._sources[name]
+            known = self._done[name] = column[slot]
+        return known
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._sources
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sources)
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def renamed(self, beginnings: Mapping[str, str]) -> Spread:
+        """The columns whose name has one of these beginnings, with another one in its place."""
+        return Spread(
+            {
+                new + name.removeprefix(old): source
+                for old, new in beginnings.items()
+                for name, source in self._sources.items()
+                if name.startswith(old)
+            }
+        )
+
+    def __or__(self, other: Spread) -> Spread:
+        """Both; of a column in both, that of the other."""
+        return Spread(self._sources | other._sources)
+
+
 class _Known:
     """Priced combinations of one kind: the slot of each key, 0 where it is not priced yet, and the prices."""
 
@@ -204,7 +256,7 @@ class _Known:
         self.columns: Columns = {}
         self.count = 1
 
-    def add(self, keys: NDArray[np.int64], priced: Columns) -> None:
+    def add(self, keys: NDArray[np.int64], priced: Mapping[str, Any]) -> None:
         self.slots[keys] = np.arange(self.count, self.count + len(keys), dtype=np.int32)
         self.count += len(keys)
         nothing = np.full(1, np.nan)  # in slot 0
@@ -236,7 +288,9 @@ class Memo:
         both._known = {**self._known, **other._known}
         return both
 
-    def factored(self, kind: str, table: Table, names: tuple[str, ...], price: Callable[[Table], Columns]) -> Columns:
+    def factored(
+        self, kind: str, table: Table, names: tuple[str, ...], price: Callable[[Table], Mapping[str, Any]]
+    ) -> Spread:
         """`price` of the distinct combinations of the named columns, spread over all rows.
 
         `kind` names what is priced; one kind always has the same columns and the same formula.
@@ -245,29 +299,42 @@ class Memo:
         combinations = math.prod(radix)
         if combinations > LARGEST_KEY:
             return self._unkept(table, names, key, radix, price)
+        known = self._of(kind, combinations)
+        slot = known.slots[key]
+        if not slot.all():
+            self._learn(known, table, names, key[slot == 0], price)
+            slot = known.slots[key]
+        at = slot.astype(np.intp)  # once, not at every column
+        return Spread({name: (column, at) for name, column in known.columns.items()})
+
+    def _of(self, kind: str, combinations: int) -> _Known:
         known = self._known.get(kind)
         if known is None:
             known = self._known[kind] = _Known(combinations)
-        slot = known.slots[key]
-        if not slot.all():
-            new = np.zeros(combinations, dtype=bool)
-            new[key[slot == 0]] = True
-            keys = np.flatnonzero(new)
-            known.add(keys, price(table.of_keys(names, radix, keys)))
-            slot = known.slots[key]
-        return self._spread(known, slot.astype(np.intp))  # once, not at every column
+        return known
 
+    @staticmethod
+    def _learn(
+        known: _Known, table: Table, names: tuple[str, ...], key: NDArray[np.intp], price: Callable[[Table], Any]
+    ) -> None:
+        """Prices those of the keys that are not known yet."""
+        seen = np.zeros(len(known.slots), dtype=bool)
+        seen[key] = True
+        keys = np.flatnonzero(seen)
+        keys = keys[known.slots[keys] == 0]
+        if len(keys):
+            known.add(keys, price(table.of_keys(names, table.key(names)[1], keys)))
+
+    @staticmethod
     def _unkept(
-        self, _table: Table, _names: tuple[str, ...], _key: Any, _radix: Any, _price: Callable[[Table], Columns]
-    ) -> Columns:
+        table: Table, names: tuple[str, ...], key: NDArray[np.intp], radix: tuple[int, ...],
+        price: Callable[[Table], Any],
+    ) -> Spread:  # fmt: skip
         """Prices of more combinations than are worth a slot each."""
-        keys = sorted_distinct(_key)
-        index = np.searchsorted(keys, _key)
-        priced = _price(_table.of_keys(_names, _radix, keys))
-        return {name: np.asarray(column)[index] for name, column in priced.items()}
-
-    def _spread(self, _known: _Known, _slot: NDArray[np.intp]) -> Columns:
-        return {name: column[_slot] for name, column in _known.columns.items()}
+        keys = sorted_distinct(key)
+        index = np.searchsorted(keys, key)
+        priced = price(table.of_keys(names, radix, keys))
+        return Spread({name: (np.asarray(column), index) for name, column in priced.items()})
 
 
 class Primer(Memo):
@@ -276,10 +343,12 @@ class Primer(Memo):
     def __init__(self, memo: Memo) -> None:
         self._known = memo._known
 
-    def _spread(self, _known: _Known, _slot: NDArray[np.intp]) -> Columns:
-        return {}
-
-    def _unkept(
-        self, _table: Table, _names: tuple[str, ...], _key: Any, _radix: Any, _price: Callable[[Table], Columns]
-    ) -> Columns:
-        return {}
+    def factored(
+        self, kind: str, table: Table, names: tuple[str, ...], price: Callable[[Table], Mapping[str, Any]]
+    ) -> Spread:
+        """Nothing; the memo knows the prices afterwards, of no more combinations than it has slots for."""
+        key, radix = table.key(names)
+        combinations = math.prod(radix)
+        if combinations <= LARGEST_KEY:
+            self._learn(self._of(kind, combinations), table, names, key, price)
+        return Spread({})

@@ -22,7 +22,7 @@ from mlaplan.costs.dense import reduce_ops
 from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op, link_op
 from mlaplan.costs.params import routed_per_token
 from mlaplan.costs.roofline import Numeric, ceil_div, pad_to
-from mlaplan.costs.routing import touched
+from mlaplan.costs.routing import Groups, busiest, touched
 from mlaplan.costs.shared_experts import APART, Beside, fused_experts, shared_ops
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class MoeChoice(NamedTuple):
     dispatch: bool = True  # an all-to-all dispatch kernel
     dispatch_whole: bool = False  # dispatch only with the experts over all ranks (EP = TP x DP)
     gather: bool = True
-    imbalance: float = 1.0  # tokens of the busiest EP rank over the mean
+    imbalance: float = 1.0  # tokens of the busiest EP rank over the mean; 1: all ranks have the same
     redundant_experts: int = 0
     fp8_dispatch: bool = True
     beside: Beside = APART
@@ -93,10 +93,17 @@ def _load(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> _Load:
     joined = fused_experts(f, s.ep, s.decode, choice.beside)
     rows = _rows(f, s, choice) + everyone * joined
     stored = local_experts(f, s.ep, choice.redundant_experts)
-    active = np.minimum(touched(f.experts, k, everyone, choice.load_spread) / s.ep, stored) + joined
+    active = np.minimum(_touched(f, k, everyone, s.ep, choice), stored) + joined
     # mean rows of an active expert, each padded to the tile
     each = pad_to(rows / active, m.tile.gemm_rows)
     return _Load(rows, active * each, active, stored + joined, f.intermediate_size / moe_tp(s))
+
+
+def _touched(f: MoEFFN, k: float, tokens: Numeric, ep: Numeric, choice: MoeChoice) -> Numeric:
+    """Experts that the busiest EP rank reads; the mean where its load is stated to be that of all (imbalance 1)."""
+    if choice.imbalance == 1.0 or np.all(np.asarray(ep) == 1):
+        return touched(f.experts, k, tokens, choice.load_spread) / ep
+    return busiest(f.experts, k, tokens, choice.load_spread, ep, Groups(f.groups, f.groups_per_token))
 
 
 def moe_tp(s: MoeShape) -> Numeric:

@@ -8,7 +8,7 @@ prefill_s   one step of `step_tokens` per attention-DP rank in steady state: the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mlaplan.costs import pipeline, step
 from mlaplan.costs.capacity import Budget, Space, rows_by_depth
-from mlaplan.costs.factor import Columns, Memo, Primer, Table, size
+from mlaplan.costs.factor import Columns, Memo, Primer, Spread, Table, size
 from mlaplan.costs.operators import Prefill
 from mlaplan.costs.roofline import Numeric
 from mlaplan.costs.step import Setting
@@ -39,8 +39,15 @@ class Host(NamedTuple):
 
 def stage_s(stage: pipeline.Stage, parts: Parts, host: Host) -> Numeric:
     """One stage for one micro-batch: max(its operators, host per layer) + host per pass."""
-    busy = step.stage_times(stage, parts.layers, parts.embedding, parts.tail)
-    return np.maximum(busy, host.per_layer * sum(stage.counts)) + host.per_pass
+    return (
+        _at_least(step.stage_times(stage, parts.layers, parts.embedding, parts.tail), host, stage.counts)
+        + host.per_pass
+    )
+
+
+def _at_least(busy: Numeric, host: Host, counts: Sequence[int]) -> Numeric:
+    """max(operators, host per layer)"""
+    return np.maximum(busy, host.per_layer * sum(counts)) if host.per_layer else busy
 
 
 class Slowest:
@@ -66,7 +73,7 @@ def all_stages_s(s: Setting, pp: int, parts: Parts, host: Host) -> Numeric:
     """Every stage once: the same whatever the cut, up to stages that wait for their host."""
     counts = pipeline.layer_counts(s.model)
     whole = step.stage_times(pipeline.Stage(counts, True, True), parts.layers, parts.embedding, parts.tail)
-    return np.maximum(whole, host.per_layer * sum(counts)) + host.per_pass * pp
+    return _at_least(whole, host, counts) + host.per_pass * pp
 
 
 def slowest_link_s(cut: pipeline.Cut, parts: Parts, links: Parts, host: Host) -> Numeric:
@@ -78,14 +85,15 @@ def slowest_link_s(cut: pipeline.Cut, parts: Parts, links: Parts, host: Host) ->
     return np.take_along_axis(of_links, times.argmax(axis=0)[None], axis=0)[0]
 
 
-def _parts(s: Setting, blocks: Columns, table: Table, detail: bool, decode: bool) -> tuple[Parts, Parts | None]:
+def _parts(s: Setting, blocks: Spread, table: Table, detail: bool, decode: bool) -> tuple[Parts, Parts | None]:
     """(times, exposed link times) of the parts of a micro-batch; the latter only with `detail`."""
-    layers, links = step.layer_times(s, blocks, table, decode)
-    embedding, embedding_link = step.edge_times(blocks, "@embedding", table)
-    head, head_link = step.edge_times(blocks, "@head", table)
-    drafts, drafts_link = step.mtp_times(blocks, table)
-    times = Parts(layers, embedding, head + drafts)
-    return times, Parts(links, embedding_link, head_link + drafts_link) if detail else None
+    layers, links = step.layer_times(s, blocks, table, decode, detail)
+
+    def parts(layers: list[Numeric], part: str) -> Parts:
+        embedding, head = (step.edge_times(blocks, name, table, part) for name in ("@embedding", "@head"))
+        return Parts(layers, embedding, head + step.mtp_times(s, blocks, table, part))
+
+    return parts(layers, "time"), parts(links, "link") if detail else None
 
 
 def decode(
@@ -160,7 +168,7 @@ def _under(best: NDArray[Any], cuts: list[pipeline.Cut], of_cut: Callable[[pipel
 def prefill(
     s: Setting, table: Table, step_tokens: NDArray[np.int64], prompts: Prefill, cut: NDArray[Any],
     memo: Memo | None = None, detail: bool = False,
-) -> Columns:  # fmt: skip
+) -> Spread:  # fmt: skip
     """Prefill columns of every row under the cut that decode chose: prefill_s, prefill_pass_s.
 
     detail: also prefill_comm_s.

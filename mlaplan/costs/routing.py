@@ -6,9 +6,23 @@ distribution; one of a token's k choices falls on it with p_e, and it is among t
     w_e = exp(s z_e),  p_e = w_e / sum w,  pi_e = 1 - (1 - p_e)^c,  c such that sum pi_e = k
     touched(T) = sum over E experts of 1 - (1 - pi_e)^T
 
-s = 0 is the even draw, E (1 - (1 - k/E)^T). Tokens are taken as independent and the router's limit on groups is left
-out; both let a step touch fewer experts than this. The spread s follows from published loads, whose standard
-deviation over their mean is sqrt(exp(s^2) - 1); routing.yaml holds it with its sources.
+s = 0 is the even draw, E (1 - (1 - k/E)^T). Tokens are taken as independent, which lets a step touch more experts
+than it does. The spread s follows from published loads, whose standard deviation over their mean is
+sqrt(exp(s^2) - 1); routing.yaml holds it with its sources.
+
+Of n expert-parallel ranks all wait for the one that has most experts to read. With q = 1 - (1 - pi)^T of each expert
+a rank has a mean of sum q / n and, drawn at random, a variance of f sum q (1 - q) / n, and the busiest of n has
+
+    busiest = sum q / n + c(n) sqrt(f sum q (1 - q) / n),      c(n) = PHI^-1( (n - 3/8) / (n + 1/4) )
+
+between 1 and all experts of a rank. c(n) is the expected largest of n normal draws. f is what the router's limit on
+groups adds, the variance of a token's copies on a rank over that without it: k choices in t of g groups lie on fewer
+ranks,
+
+    f = 1 + (k - 1) (g - t) / (t (g - 1))                                  n <= g: a rank holds whole groups
+    f = (1 + ((k - 1) g / t - k) / n) / (1 - 1 / n)                         n > g: several ranks share one
+
+Source: G. Blom, Statistical Estimates and Transformed Beta-Variables, 1958, for c(n).
 """
 
 from __future__ import annotations
@@ -17,6 +31,7 @@ import math
 from functools import lru_cache
 from pathlib import Path
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,12 +42,57 @@ BINS = 16  # quantiles that stand for all experts
 SURE = 1.0 - 1e-12  # a handful of experts: the liked ones are in every draw
 
 
+class Groups(NamedTuple):
+    """A router's limit: the k choices of a token lie in `chosen` of `groups` groups of experts."""
+
+    groups: int = 1
+    chosen: int = 1
+
+
+NO_LIMIT = Groups()
+
+
 def touched(experts: float, per_token: float, tokens: Numeric, spread: float) -> Numeric:
     """Expected different experts of E that T tokens with k choices each touch."""
     if spread == 0.0:
         return experts * (1.0 - (1.0 - per_token / experts) ** tokens)
     missed = -np.expm1(np.multiply.outer(tokens, log_missed(experts, per_token, spread)))
     return experts * missed.mean(axis=-1)
+
+
+def busiest(
+    experts: float, per_token: float, tokens: Numeric, spread: float, ranks: Numeric, limit: Groups = NO_LIMIT
+) -> Numeric:
+    """Expected different experts that the tokens touch on that one of n ranks which has most of them."""
+    if spread == 0.0:
+        q = np.asarray(1.0 - (1.0 - per_token / experts) ** tokens)[..., None]
+    else:
+        q = -np.expm1(np.multiply.outer(tokens, log_missed(experts, per_token, spread)))
+    mean = experts * q.mean(axis=-1) / ranks
+    variance = clustering(per_token, limit, ranks) * experts * (q * (1.0 - q)).mean(axis=-1) / ranks
+    most = np.minimum(tokens * per_token, np.divide(experts, ranks))
+    return np.clip(mean + largest_normal(ranks) * np.sqrt(variance), np.minimum(most, 1.0), most)
+
+
+def clustering(per_token: float, limit: Groups, ranks: Numeric) -> Numeric:
+    """Variance of a token's copies on one of n ranks with the limit on groups, over that without it."""
+    n, k, g, t = np.asarray(ranks, dtype=np.float64), per_token, limit.groups, limit.chosen
+    if g == t:
+        return np.ones_like(n)
+    whole = 1.0 + (k - 1.0) * (g - t) / (t * (g - 1.0))  # a rank holds one group or more
+    parts = (1.0 + ((k - 1.0) * g / t - k) / n) / np.where(n > 1.0, 1.0 - 1.0 / n, 1.0)  # several share a group
+    return np.where(n <= g, whole, parts)
+
+
+def largest_normal(n: Numeric) -> Numeric:
+    """Expected largest of n draws from a normal distribution, 0 of one."""
+    values, where = np.unique(n, return_inverse=True)
+    return np.array([_blom(float(v)) for v in values])[where].reshape(np.shape(n))
+
+
+@lru_cache(maxsize=256)
+def _blom(n: float) -> float:
+    return NormalDist().inv_cdf((n - 0.375) / (n + 0.25))
 
 
 @lru_cache(maxsize=64)

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mlaplan.costs import collectives as net
 from mlaplan.costs import dense, operators, pipeline
-from mlaplan.costs.factor import Columns, Memo, Table, by_values, size
+from mlaplan.costs.factor import Columns, Memo, Spread, Table, by_values, size
 from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op
 from mlaplan.costs.moe import MoeChoice
 from mlaplan.costs.operators import Prefill
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 PRECISION = ("weight_dtype", "kv_dtype", "kv_layout")
 # columns that a memo tells apart
-KEYS = ("pp", "tp", "dp", "ep", "dcp", "cp", "prefill_chunk", *PRECISION)
+KEYS = ("pp", "tp", "dp", "ep", "dcp", "cp", "prefill_chunk", "mtp", *PRECISION)
 PREFILL_KEYS = ("pp", "weight_dtype", "kv_dtype", "tp", "dp", "ep", "cp", "two_batch_overlap")
 Blocks = dict[str, list[Op]]  # operators of each block of one kind
 
@@ -80,14 +82,15 @@ def micro_batches(pp: Numeric, batch: Numeric) -> Numeric:
 def decode_cells(table: Table) -> Table:
     """The table with the columns that decode operators depend on: sequences of a micro-batch, queries of each and all.
 
-    A draft has one query for each sequence, so `tokens` may also become `seqs`.
+    A draft has one query for each sequence, so `q_len` may also become 1 and `tokens` `seqs`.
     """
     m = micro_batches(table["pp"], table["batch"])
     halves = 1 + table["two_batch_overlap"]
     seqs = ceil_div(ceil_div(table["batch"], m), halves)
     q_len = 1 + table["mtp"]
-    cells = table.having(seqs=seqs, q_len=q_len, tokens=seqs * q_len).settled((*KEYS, "seqs", "q_len"))
-    return cells.settled(("tokens",), also=cells.domain("seqs").values)
+    cells = table.having(seqs=seqs, q_len=q_len, tokens=seqs * q_len).settled((*KEYS, "seqs"))
+    one = np.ones(1, dtype=np.int64)
+    return cells.settled(("q_len",), also=one).settled(("tokens",), also=cells.domain("seqs").values)
 
 
 def prefill_cells(table: Table, step_tokens: Numeric) -> Table:
@@ -102,7 +105,7 @@ def prefill_cells(table: Table, step_tokens: Numeric) -> Table:
 ATTENTION = (*PRECISION, "tp", "cp", "dcp", "seqs", "q_len")
 FEED_FORWARD = ("weight_dtype", "tp", "dp", "ep", "tokens")
 EDGES = ("weight_dtype", "tp", "tokens")
-DRAFT = (*PRECISION, "tp", "cp", "dcp", "seqs")
+DRAFT = ("weight_dtype", "tp", "seqs")  # what of a drafted token is neither attention nor feed-forward
 PREFILL_ATTENTION = ("weight_dtype", "kv_dtype", "tp", "cp", "step_tokens")
 PREFILL_FEED_FORWARD = ("weight_dtype", "tp", "dp", "ep", "cp", "step_tokens")
 PREFILL_EDGES = ("weight_dtype", "tp", "step_tokens")
@@ -119,25 +122,30 @@ def _with_head(s: Setting, names: tuple[str, ...]) -> tuple[str, ...]:
     return (*names[:after], "dp", "ep", *names[after:])
 
 
-def decode_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Columns:
+def decode_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Spread:
     """Time of every block kind of a decode micro-batch, per row; `@mtp` is one drafted token for each sequence."""
-
-    def attention(m: Machine, c: Table) -> Blocks:
-        return {n: operators.attention_decode(m, n, c, context) for n in s.model.attention}
 
     def edges(m: Machine, c: Table) -> Blocks:
         tokens = c["tokens"]
         return {"@embedding": dense.embedding_ops(m, tokens, c["tp"]), "@head": operators.head(m, tokens, c)}
 
-    out = _priced(s, memo, "decode attention", cells, ATTENTION, attention)
-    out |= _feed_forward(s, cells, memo)
+    out = _attention(s, cells, context, memo) | _feed_forward(s, cells, memo)
     out |= _priced(s, memo, "decode edges", cells, _with_head(s, EDGES), edges)
     if s.model.mtp is not None and np.any(cells["mtp"] > 0):
         out |= _draft_blocks(s, cells, context, memo)
     return out
 
 
-def _feed_forward(s: Setting, cells: Table, memo: Memo) -> Columns:
+def _attention(s: Setting, cells: Table, context: int, memo: Memo) -> Spread:
+    """Time of the attention blocks of a decode micro-batch, `q_len` queries for each sequence."""
+
+    def price(m: Machine, c: Table) -> Blocks:
+        return {n: operators.attention_decode(m, n, c, context) for n in s.model.attention}
+
+    return _priced(s, memo, "decode attention", cells, ATTENTION, price)
+
+
+def _feed_forward(s: Setting, cells: Table, memo: Memo) -> Spread:
     """Time of the feed-forward blocks of a decode micro-batch of `tokens` queries."""
     choice = s.moe
 
@@ -147,30 +155,27 @@ def _feed_forward(s: Setting, cells: Table, memo: Memo) -> Columns:
     return _priced(s, memo, ROUTED, cells, FEED_FORWARD, price)
 
 
-def _draft_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Columns:
-    """One drafted token for each sequence, in two parts that depend on different columns."""
+def _draft_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Spread:
+    """One drafted token for each sequence, in parts that depend on different columns; `mtp_times` adds them."""
     mtp = s.model.mtp
     assert mtp is not None
 
     def around(m: Machine, c: Table) -> Blocks:
-        one = c.having(q_len=np.ones_like(c["seqs"]))
         return {
-            "@draft": [
+            "@mtp": [
                 *dense.embedding_ops(m, c["seqs"], c["tp"]),
                 dense.mtp_projection(m, c["seqs"]),
-                *operators.attention_decode(m, mtp.attention, one, context),
                 *operators.head(m, c["seqs"], c),
             ]
         }
 
-    parts = _priced(s, memo, "draft", cells, _with_head(s, DRAFT), around)
-    parts |= _feed_forward(s, cells.with_values(tokens=cells["seqs"]), memo)
-    if not parts:  # while a memo is primed
-        return {}
-    return {f"@mtp.{part}": parts[f"@draft.{part}"] + parts[f"{mtp.ffn}.{part}"] for part in ("chip", "link")}
+    one = cells.with_values(q_len=np.ones_like(cells["seqs"]), tokens=cells["seqs"])
+    layer = _attention(s, one, context, memo) | _feed_forward(s, one, memo)
+    around_it = _priced(s, memo, "draft", cells, _with_head(s, DRAFT), around)
+    return around_it | layer.renamed({f"{name}.": f"@mtp {name}." for name in (mtp.attention, mtp.ffn)})
 
 
-def prefill_blocks(s: Setting, cells: Table, prompts: Prefill, memo: Memo) -> Columns:
+def prefill_blocks(s: Setting, cells: Table, prompts: Prefill, memo: Memo) -> Spread:
     """Time of every block kind of a prefill step, per row. The head sees one position per finished prompt."""
     choice = s.moe
 
@@ -198,8 +203,8 @@ def finished(tokens: Numeric, prompts: Prefill) -> Numeric:
 
 def _priced(
     s: Setting, memo: Memo, kind: str, cells: Table, names: tuple[str, ...], ops: Callable[[Machine, Table], Blocks]
-) -> Columns:
-    """Chip and link time of blocks over the distinct combinations of the columns they depend on."""
+) -> Spread:
+    """Chip and link time of blocks, and both together, over the distinct combinations of what they depend on."""
     precision = tuple(name for name in PRECISION if name in names)
 
     def of_precision(values: dict[str, int], sub: Table) -> Columns:
@@ -209,6 +214,7 @@ def _priced(
             chip, link = operators.split(operators_of)
             out[f"{name}.chip"] = np.broadcast_to(chip, size(sub))
             out[f"{name}.link"] = np.broadcast_to(link, size(sub))
+            out[f"{name}.time"] = np.broadcast_to(chip + link, size(sub))
         return out
 
     return memo.factored(kind, cells, names, lambda unique: by_values(unique, precision, of_precision))
@@ -217,45 +223,47 @@ def _priced(
 # ---- stages ----
 
 
-def hidden_s(s: Setting, chip_s: Numeric, link_s: Numeric, decode: bool) -> Numeric:
-    """What two-batch overlap hides of one batch's communication under the other's compute. [s]
+def hidden_s(s: Setting, chip_s: Numeric, link_s: Numeric, decode: bool, on: Numeric = 1.0) -> Numeric:
+    """What two-batch overlap, where it is on, hides of one batch's communication under the other's compute. [s]
 
         f min(chip, (1 - c / cores) link)
 
     c: cores that the dispatch holds meanwhile, so that compute beside it goes on at (cores - c) / cores.
     """
     held = 0.0 if decode else s.engine.dispatch_cores / float(s.chip.cores)
-    return float(s.engine.overlap_fraction) * np.minimum(chip_s, (1.0 - held) * link_s)
+    return float(s.engine.overlap_fraction) * on * np.minimum(chip_s, (1.0 - held) * link_s if held else link_s)
 
 
-def layer_times(s: Setting, blocks: Columns, table: Table, decode: bool) -> tuple[list[Numeric], list[Numeric]]:
-    """(time, exposed link time) of one layer of each kind for one micro-batch, two-batch overlap applied."""
+def layer_times(
+    s: Setting, blocks: Spread, table: Table, decode: bool, detail: bool
+) -> tuple[list[Numeric], list[Numeric]]:
+    """(time, with `detail` exposed link time) of one layer of each kind and micro-batch, two-batch overlap applied."""
     times, links = [], []
-    calls = 1.0 + table["two_batch_overlap"]
+    overlaps = table["two_batch_overlap"]
+    calls = 1.0 + overlaps
     for kind in pipeline.layer_kinds(s.model):
         names = (*kind.attention, *kind.ffn)
-        chip = calls * sum(blocks[f"{n}.chip"] for n in names)
-        link = calls * sum(blocks[f"{n}.link"] for n in names)
-        saved = table["two_batch_overlap"] * hidden_s(s, chip, link, decode)
+        chip = calls * reduce(add, [blocks[f"{n}.chip"] for n in names])
+        link = calls * reduce(add, [blocks[f"{n}.link"] for n in names])
+        saved = hidden_s(s, chip, link, decode, overlaps)
         times.append(chip + link - saved)
-        links.append(link - saved)
+        if detail:
+            links.append(link - saved)
     return times, links
 
 
-def edge_times(blocks: Columns, name: str, table: Table) -> tuple[Numeric, Numeric]:
-    """(time, link time) of the embedding or the head, both halves of a batch."""
-    calls = 1.0 + table["two_batch_overlap"]
-    link = calls * blocks[f"{name}.link"]
-    return calls * blocks[f"{name}.chip"] + link, link
+def edge_times(blocks: Spread, name: str, table: Table, part: str) -> Numeric:
+    """`time` or `link` time of the embedding or the head, both halves of a batch."""
+    return (1.0 + table["two_batch_overlap"]) * blocks[f"{name}.{part}"]
 
 
-def mtp_times(blocks: Columns, table: Table) -> tuple[Numeric, Numeric]:
-    """(time, link time) of all drafts of one micro-batch: `mtp` passes one after the other."""
-    if "@mtp.chip" not in blocks:
-        return 0.0, 0.0
-    passes = table["mtp"] * (1.0 + table["two_batch_overlap"])
-    link = passes * blocks["@mtp.link"]
-    return passes * blocks["@mtp.chip"] + link, link
+def mtp_times(s: Setting, blocks: Spread, table: Table, part: str) -> Numeric:
+    """`time` or `link` time of all drafts of one micro-batch: `mtp` passes one after the other."""
+    mtp = s.model.mtp
+    if mtp is None or f"@mtp.{part}" not in blocks:
+        return 0.0
+    one = blocks[f"@mtp.{part}"] + blocks[f"@mtp {mtp.attention}.{part}"] + blocks[f"@mtp {mtp.ffn}.{part}"]
+    return table["mtp"] * (1.0 + table["two_batch_overlap"]) * one
 
 
 def stage_times(
@@ -265,15 +273,9 @@ def stage_times(
     tail: Numeric,
 ) -> Numeric:
     """Time of one stage for one micro-batch: its layers, the embedding if first, head and drafts if last."""
-    total: Numeric = 0.0
-    for count, one in zip(stage.counts, layers, strict=True):
-        if count:
-            total = total + count * one
-    if stage.first:
-        total = total + embedding
-    if stage.last:
-        total = total + tail
-    return total
+    parts = [count * one for count, one in zip(stage.counts, layers, strict=True) if count]
+    parts += [embedding] * stage.first + [tail] * stage.last
+    return reduce(add, parts)
 
 
 def send_times(s: Setting, table: Mapping[str, Any], tokens: Numeric) -> Numeric:

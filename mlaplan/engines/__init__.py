@@ -36,6 +36,7 @@ MODULES = {
     "vllm": "mlaplan.engines.vllm",
     "sglang": "mlaplan.engines.sglang",
     "trtllm": "mlaplan.engines.trtllm",
+    "vllm_ascend": "mlaplan.engines.vllm_ascend",
 }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,10 @@ from mlaplan.errors import MlaplanError, did_you_mean
 
 FOLDER = Path(__file__).resolve().parent / "profiles" / "flags"
 KINDS = ("int", "size", "float", "str", "json", "list", "optional", "bool", "switch")
+MOST_COMPLAINTS = 50  # of one command line: what has more is for another engine, or no command line at all
+MOST_HINTS = 4  # each looks at all names
+MOST_DEPTH = 32  # of a JSON value
+_BRACKET = re.compile(r"[\[\]{}]")
 _NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")  # argparse reads these as values
 
 
@@ -68,6 +72,7 @@ class CommandLine:
     given: list[Given] = field(default_factory=list)
     positionals: list[tuple[int, str]] = field(default_factory=list)
     complaints: list[Complaint] = field(default_factory=list)
+    stopped: int | None = None  # the word where reading ended for too many complaints
 
     def get(self, spelled: str, default: Any = None) -> Any:
         """The value of a flag by any of its spellings."""
@@ -107,7 +112,8 @@ class FlagTable:
 
 
 @lru_cache(maxsize=8)
-def _data(engine: str) -> dict[str, Any]:
+def flag_data(engine: str) -> dict[str, Any]:
+    """The file of an engine's flags."""
     from mlaplan.specs.source import read
 
     found: dict[str, Any] = read(FOLDER / f"{engine}.yaml").data
@@ -116,13 +122,15 @@ def _data(engine: str) -> dict[str, Any]:
 
 def flag_versions(engine: str) -> tuple[str, ...]:
     """Versions whose flags are known, oldest first."""
-    return tuple(_data(engine)["versions"])
+    return tuple(flag_data(engine)["versions"])
 
 
 @lru_cache(maxsize=16)
 def load_flags(engine: str, version: str) -> FlagTable:
     """The table of an engine at a version."""
-    data = _data(engine)
+    data = flag_data(engine)
+    if "of" in data:
+        return _plugin_flags(data, version)
     order = {known: i for i, known in enumerate(data["versions"])}
     rows = [(row["flag"], row) for row in data["flags"]]
     rows += [(name, group) for group in data["others"] for name in group["names"]]
@@ -157,6 +165,19 @@ def load_flags(engine: str, version: str) -> FlagTable:
     )
 
 
+def _plugin_flags(data: dict[str, Any], version: str) -> FlagTable:
+    """The table of a plugin: of the engine it extends, at a version near to this one, with what differs."""
+    row = data["versions"][version]
+    base = load_flags(data["of"], row["like"])
+    gone = {word for name in row.get("without", ()) for word in (name, f"--no-{name[2:]}")}
+    spellings = {word: flag for word, flag in base.spellings.items() if word not in gone}
+    for like, names in row.get("also", {}).items():
+        other = load_flags(data["of"], like)
+        for name in names:
+            spellings |= dict.fromkeys(_spellings(other.spellings[name]), other.spellings[name])
+    return replace(base, engine=data["engine"], version=version, spellings=spellings)
+
+
 def _spellings(flag: Flag) -> list[str]:
     words = [flag.name, *flag.also]
     if flag.kind == "bool":
@@ -171,6 +192,9 @@ def read_flags(table: FlagTable, argv: Sequence[str]) -> CommandLine:
     at = 0
     only_positionals = False
     while at < len(words):
+        if len(out.complaints) > MOST_COMPLAINTS:
+            out.stopped = at
+            break
         word = words[at]
         if word == "--" and not only_positionals:
             only_positionals = True
@@ -193,7 +217,7 @@ def _option(table: FlagTable, words: list[str], at: int, out: CommandLine) -> in
     key = ""
     if table.dotted and "." in spelled:
         spelled, _, key = spelled.partition(".")
-    flag, negated, complaint = _resolve(table, spelled)
+    flag, negated, complaint = _resolve(table, spelled, hints=len(out.complaints) < MOST_HINTS)
     glued = ""
     if flag is None and not spelled.startswith("--"):
         flag, glued = _glued(table, spelled)
@@ -209,6 +233,9 @@ def _option(table: FlagTable, words: list[str], at: int, out: CommandLine) -> in
         while taken <= most and at + taken < len(words) and not _is_option(table, words[at + taken]):
             values.append(words[at + taken])
             taken += 1
+    if key.count(".") > MOST_DEPTH:
+        out.complaints.append(Complaint(at, f"{flag.name} is given a key of more than {MOST_DEPTH} parts"))
+        return taken
     if key and values:
         value = _loads(values[0])
     else:
@@ -218,7 +245,9 @@ def _option(table: FlagTable, words: list[str], at: int, out: CommandLine) -> in
     return taken
 
 
-def _resolve(table: FlagTable, spelled: str) -> tuple[Flag | None, bool, tuple[str, str | None, str | None] | None]:
+def _resolve(
+    table: FlagTable, spelled: str, *, hints: bool = True
+) -> tuple[Flag | None, bool, tuple[str, str | None, str | None] | None]:
     """The flag that a spelling means, whether it is its --no- form, and else what is wrong."""
     word = spelled
     if table.underscores and word.startswith("--"):
@@ -241,11 +270,8 @@ def _resolve(table: FlagTable, spelled: str) -> tuple[Flag | None, bool, tuple[s
             False,
             (message, f"one of {', '.join(found[:4])}{', ...' if len(found) > 4 else ''}", None),
         )
-    return (
-        None,
-        False,
-        (message, None, None if word in table.lifetimes else did_you_mean(word, table.spellings)),
-    )
+    hint = did_you_mean(word, table.spellings) if hints and word not in table.lifetimes else None
+    return None, False, (message, None, hint)
 
 
 def _span(lifetime: tuple[str, str]) -> str:
@@ -305,7 +331,7 @@ def convert(kind: str, text: str, sizes: dict[str, int]) -> Any:
     if kind == "float":
         return float(text)
     if kind == "json":
-        return json.loads(text)
+        return _json(text)
     if kind == "size":
         if text.lower() == "auto":
             return -1
@@ -345,9 +371,19 @@ def _store(out: CommandLine, flag: Flag, value: Any, key: str, at: int, spelled:
     out.given.append(Given(flag.name, value, at, spelled))
 
 
+def _json(text: str) -> Any:
+    """A JSON value; ValueError if it is none, or nested too deep to be one that an engine takes."""
+    depth = 0
+    for bracket in _BRACKET.finditer(text):
+        depth += 1 if bracket[0] in "[{" else -1
+        if depth > MOST_DEPTH:
+            raise ValueError(text)
+    return json.loads(text)
+
+
 def _loads(text: str) -> Any:
     try:
-        return json.loads(text)
+        return _json(text)
     except ValueError:
         return text
 

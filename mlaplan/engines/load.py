@@ -15,8 +15,11 @@ from mlaplan.specs.source import Document, read
 
 if TYPE_CHECKING:
     from mlaplan.engines.profile import Profile
+    from mlaplan.specs.chip import Chip
 
 FOLDER = Path(__file__).resolve().parent / "profiles"
+ANY = "generic"
+OF_CLASS = {"ascend": "vllm_ascend"}  # engines that chips of a class are planned for where none is named
 
 
 @lru_cache(maxsize=1)
@@ -33,6 +36,7 @@ def engine_versions(name: str) -> tuple[str, ...]:
 def split_name(name: str) -> tuple[str, str]:
     """`vllm@0.33.0` -> ('vllm', '0.33.0'); without a version the newest. An error for what is not known."""
     engine, at, version = name.partition("@")
+    engine = engine.replace("-", "_")
     if engine not in engine_names():
         raise UnknownName("engine", engine, engine_names())
     known = engine_versions(engine)
@@ -47,6 +51,12 @@ def split_name(name: str) -> tuple[str, str]:
         ]
         raise MlaplanError("; ".join(told))
     return engine, version
+
+
+def default_engine(chip: Chip) -> str:
+    """The engine that a chip is planned for where none is named: that of its class, else the idealised one."""
+    own = OF_CLASS.get(chip.efficiency_class)
+    return own if own is not None and chip.name not in load_profile(own).not_on else ANY
 
 
 @lru_cache(maxsize=32)

@@ -242,6 +242,9 @@ class Scheduler(Spec):
     lag_steps: Figure[Number] = field(description="steps that a scheduling decision is ahead of its results")
     overlap_with_pp: Flag = field(description="host work is hidden with pipeline parallelism too")
     dp_prefill_efficiency: Figure[Share] = field(description="balance of prefill work over attention-DP ranks")
+    set_aside: Figure[Share] | None = field(
+        default=None, description="share of the output to come that admission keeps cache for; all of it if not known"
+    )
 
 
 class MtpSupport(Sourced):
@@ -260,6 +263,7 @@ class Profile(Spec):
     version: Text
     versions: tuple[Text, ...]
     runs_on: tuple[EfficiencyClass, ...]
+    not_on: tuple[Text, ...] = field(default=(), description="chips of these classes that it does not run on")
     elsewhere: dict[EfficiencyClass, Text] = field(default_factory=dict, description="engine that serves the class")
     expands_mla: tuple[Text, ...] = field(default=(), description="MLA models it caches as full keys and values")
     kernel_choice: Literal["chip", "configuration"] = field(

@@ -23,11 +23,11 @@ LOW_LATENCY_STEP = 1024
 
 def emit(profile: Profile, table: FlagTable, request: EmitRequest) -> list[str]:
     """One text per node: comments and commands. The first node serves."""
-    nodes = _nodes(profile, table, request)
-    return [_node(profile, table, request, node, nodes) for node in range(nodes)]
+    count = nodes(profile, table, request)
+    return [_node(profile, table, request, node, count) for node in range(count)]
 
 
-def _nodes(profile: Profile, table: FlagTable, request: EmitRequest) -> int:
+def nodes(profile: Profile, table: FlagTable, request: EmitRequest) -> int:
     """Nodes of one copy: whole attention-DP ranks where they fit in a node, else equal shares of all."""
     launch.check_devices(request)
     per_rank = request.tp * request.pp
@@ -48,11 +48,22 @@ def _nodes(profile: Profile, table: FlagTable, request: EmitRequest) -> int:
 
 def _node(profile: Profile, table: FlagTable, request: EmitRequest, node: int, nodes: int) -> str:
     lines = launch.heading(request, profile.label, node, nodes)
-    per_rank = request.tp * request.pp
-    spans = per_rank > request.chips_per_node
+    command = started(table, request, node, nodes, lines)
+    if command is None:
+        return "\n".join(lines)
+    _experts(profile, command, request, lines)
+    _cache(profile, command, request)
+    scheduler(profile, command, request)
+    return "\n".join([*lines, command.text()])
+
+
+def started(table: FlagTable, request: EmitRequest, node: int, nodes: int, lines: list[str]) -> Command | None:
+    """The command with model, degrees and place; commands before it go to `lines`. None: Ray starts this node."""
+    spans = request.tp * request.pp > request.chips_per_node
     if spans and table.name("--nnodes") is None:  # Ray starts the workers of the other nodes
         if node:
-            return "\n".join([*lines, f"ray start --block --address=$HEAD_ADDR:{RAY_PORT}"])
+            lines.append(f"ray start --block --address=$HEAD_ADDR:{RAY_PORT}")
+            return None
         lines.append(f"ray start --head --port={RAY_PORT}")
     model, served = launch.model_flags(request)
     command = Command(table, ["vllm", "serve", model])
@@ -62,10 +73,7 @@ def _node(profile: Profile, table: FlagTable, request: EmitRequest, node: int, n
         command.add("--trust-remote-code")
     _parallel(command, request)
     _place(command, request, node, nodes, spans)
-    _experts(profile, command, request, lines)
-    _cache(profile, command, request)
-    _scheduler(profile, command, request)
-    return "\n".join([*lines, command.text()])
+    return command
 
 
 def _parallel(command: Command, request: EmitRequest) -> None:
@@ -149,7 +157,7 @@ def _cache(profile: Profile, command: Command, request: EmitRequest) -> None:
         command.add("--gpu-memory-utilization", request.memory_fraction)
 
 
-def _scheduler(profile: Profile, command: Command, request: EmitRequest) -> None:
+def scheduler(profile: Profile, command: Command, request: EmitRequest) -> None:
     command.add("--max-model-len", request.max_model_len)
     command.add("--max-num-seqs", request.batch)
     command.add("--max-num-batched-tokens", request.prefill_chunk)

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 
 from mlaplan.lint.text import Source, Word
 
-KEYS = ("engine", "version", "chip", "devices", "model")
+MOST_IGNORES = 1_000  # of one file
+MOST_ODD = 20
+KEYS = ("engine", "version", "chip", "devices", "node", "model")
 _OURS = re.compile(r"#\s*mlaplan:\s*(.*)$")
 _IGNORE = re.compile(r"ignore\[([^\]]*)\]")
 _PAIR = re.compile(r"([A-Za-z_]+)=(\S+)")
@@ -45,7 +47,7 @@ def read_comments(source: Source) -> Comments:
     if "#" not in source.text or not ("mlaplan:" in source.text or _any_heading(source.text)):
         return out
     for number, line in enumerate(source.lines, 1):
-        if "#" not in line:
+        if "#" not in line or len(out.odd) > MOST_ODD:
             continue
         if match := _HEADING.match(line):
             word = Word(match[2], source.name, number, match.start(2) + 1, len(match[2]))
@@ -68,6 +70,9 @@ def _ours(out: Comments, source: Source, number: int, line: str, match: re.Match
         lines = (number, number + 1) if alone else (number,)
         for name in re.finditer(r"[^\s,]+", ignore[1]):
             col = ignore.start(1) + name.start() + 1
+            if len(out.ignores) == MOST_IGNORES:
+                out.odd.append((Word("", source.name, number, col), f"more than {MOST_IGNORES:,} ignores in one file"))
+                return
             out.ignores.append(Ignore(name[0], Word(name[0], source.name, number, col, len(name[0])), lines))
     for pair in _PAIR.finditer(match[1]):
         said = True

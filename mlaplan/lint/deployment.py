@@ -28,6 +28,7 @@ class Asked:
     model: str | None = None
     engine: str | None = None
     version: str | None = None
+    node: int | None = None
 
 
 @dataclass(slots=True)
@@ -52,7 +53,7 @@ class Deployment:
 
     @property
     def base(self) -> str:
-        """The engine whose flags and profile are read."""
+        """The engine whose rules hold."""
         return BASE.get(self.engine, self.engine)
 
 
@@ -63,10 +64,24 @@ def deployment(launch: Launch, asked: Asked, model_word: Word | None, folder: Pa
         launch.engine = "vllm_ascend"
     version = _version(launch, asked)
     out = Deployment(launch, candidates(launch.engine, version), version, model_word=model_word)
-    _chip(out, asked)
+    _chip(out, asked, folder)
     _model(out, asked, folder)
     _devices(out, asked)
     return out
+
+
+def _in_folder(text: str, folder: Path | None) -> str:
+    """What a comment names: a name as it is, a path beside the file, which must not lead out of what is checked."""
+    if "/" not in text and not text.lower().endswith((".yaml", ".yml", ".json")):
+        return text
+    root = folder or Path()
+    try:
+        inside = "\0" not in text and (root / text).resolve().is_relative_to(root.resolve())
+    except (OSError, RuntimeError):
+        inside = False
+    if not inside:
+        raise MlaplanError(f"{text} leads out of the folder that is checked; expected a name, or a path below it")
+    return str(root / text)
 
 
 def _version(launch: Launch, asked: Asked) -> str | None:
@@ -84,27 +99,57 @@ def _hint_is_for(launch: Launch) -> bool:
     return engine is None or engine.text in (launch.engine, BASE.get(launch.engine))
 
 
-def _chip(out: Deployment, asked: Asked) -> None:
-    hint = out.launch.hints.get("chip")
+def _chip(out: Deployment, asked: Asked, folder: Path | None) -> None:
+    hint, node = out.launch.hints.get("chip"), _node_size(out, asked)
     if hint is not None:
         try:
-            out.chip, out.chip_from = names.chip(hint.text, out.base), hint
+            out.chip, out.chip_from = names.chip(_in_folder(hint.text, folder), out.base, *node), hint
         except MlaplanError as error:
             out.odd.append((hint, str(error)))
         return
     for label in out.launch.labels:
         if (name := names.chip_of_label(label.text)) is not None:
-            out.chip, out.chip_from = names.chip(name, out.base), label
+            out.chip, out.chip_from = names.chip(name, out.base, *node), label
             return
     if asked.chip is not None:
-        out.chip = names.chip(asked.chip, out.base)
+        out.chip = names.chip(asked.chip, out.base, *node)
+
+
+def _node_size(out: Deployment, asked: Asked) -> tuple[int | None, int | None]:
+    """Chips of a node: as a comment or the user says it, and as pods of one server or --nnodes suggest it."""
+    launch, hint = out.launch, out.launch.hints.get("node")
+    if hint is not None:
+        if hint.text.isdigit() and 0 < int(hint.text[:9]) <= MOST_DEVICES:
+            return int(hint.text), None
+        out.odd.append((hint, f"node={hint.text} is no number of devices"))
+    if launch.nodes is not None and launch.nodes > 1 and launch.gpus is not None:
+        return asked.node, launch.gpus[0]
+    nodes = _number(launch, ("--nnodes", "-n"))
+    if nodes > 1 and launch.gpus is not None:
+        return asked.node, launch.gpus[0]
+    ranks = _number(launch, ("--tp", "--tp-size", "--tensor-parallel-size", "-tp"), 1)
+    ranks *= _number(launch, ("--pp-size", "--pipeline-parallel-size", "-pp"), 1)
+    if nodes > 1 and ranks % nodes == 0 and out.engine == "sglang":
+        return asked.node, ranks // nodes
+    return asked.node, None
+
+
+def _number(launch: Launch, flags: tuple[str, ...], default: int = 0) -> int:
+    """A flag's value before flags are read by version; the default where it is not a plain number."""
+    for i, word in enumerate(launch.words):
+        name, equals, value = word.text.partition("=")
+        if name.replace("_", "-") in flags:
+            follows = launch.words[i + 1].text if i + 1 < len(launch.words) else ""
+            text = value if equals else follows
+            return int(text) if text.isdigit() and len(text) < 9 else default
+    return default
 
 
 def _model(out: Deployment, asked: Asked, folder: Path | None) -> None:
     hint, served = out.launch.hints.get("model"), out.model_word
     if hint is not None:
         try:
-            out.model = names.model(hint.text)
+            out.model = names.model(_in_folder(hint.text, folder))
         except MlaplanError as error:
             out.odd.append((hint, str(error)))
         return

@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from mlaplan.errors import Problem
 from mlaplan.lint.comments import Comments, read_comments
 from mlaplan.lint.launch import Launch, find_launch
 from mlaplan.lint.shell import Command, read_shell
+from mlaplan.lint.shell_tokens import MOST_TOKENS
 from mlaplan.lint.text import Source, Word
+
+if TYPE_CHECKING:
+    from mlaplan.lint.tree import Node
 
 MOST_LAUNCHES = 64  # of one file
 SPEC_KINDS = {"chip", "model", "calibration"}
@@ -50,11 +54,29 @@ def read_content(source: Source, engine: str | None = None) -> Content:
     else:
         content = _shell(source)
     content.comments = comments
+    _bound(content)
     with_ray = "ray start" in source.text
     for launch in content.launches:
         launch.spread = launch.spread or (with_ray and launch.nodes is None)
         launch.hints = comments.hints
     return content
+
+
+def _bound(content: Content) -> None:
+    """Leaves out launches after the many words that are enough for one file: each is read at every version."""
+    total = 0
+    for i, launch in enumerate(content.launches):
+        total += len(launch.words) + len(launch.settings)
+        if i == MOST_LAUNCHES or total > MOST_TOKENS:
+            what = f"{MOST_LAUNCHES} launches" if i == MOST_LAUNCHES else f"{MOST_TOKENS:,} words of launches"
+            content.unread.append((launch.anchor, f"more than {what} in one file"))
+            del content.launches[i:]
+            return
+
+
+def names_engine(source: Source) -> bool:
+    """Whether an engine is named at all: a file that cannot be read is told of for what may be in it."""
+    return _ENGINE.search(source.text) is not None
 
 
 def _looks_like_yaml(source: Source) -> bool:
@@ -69,8 +91,12 @@ def _shell(source: Source) -> Content:
     script = read_shell(source.mapped(), source.name)
     out.unread = script.unread
     take(out, script.commands)
+    trees: dict[str, Node | None] = {}
+    total = 0
     for launch in out.launches:
-        _with_file(launch, script.files, source)
+        if total <= MOST_TOKENS:
+            _with_file(launch, script.files, trees, source)
+        total += len(launch.words) + len(launch.settings)
     if not out.launches and not out.unread:
         out.kind = "unknown"
     return out
@@ -79,7 +105,9 @@ def _shell(source: Source) -> Content:
 CONFIG_FLAGS = ("--extra_llm_api_options", "--config")
 
 
-def _with_file(launch: Launch, files: dict[str, tuple[int, str]], source: Source) -> None:
+def _with_file(
+    launch: Launch, files: dict[str, tuple[int, str]], trees: dict[str, Node | None], source: Source
+) -> None:
     """Adds what the config file of a launch says, if the script itself writes it; else something stays open."""
     named = _config_file(launch)
     if named is None:
@@ -88,21 +116,30 @@ def _with_file(launch: Launch, files: dict[str, tuple[int, str]], source: Source
         launch.open = launch.open or named.text
         return
     from mlaplan.lint import configs
-    from mlaplan.lint.tree import TreeError, read_tree
 
     first, text = files[named.text]
     padded = "\n" * (first - 1) + text  # so that its lines are those of the script
     inner = Source(source.name, padded, padded.split("\n"))
+    if named.text not in trees:
+        trees[named.text] = _options(inner)
+    root = trees[named.text]
+    if root is None:
+        launch.open = launch.open or named.text
+    elif launch.engine == "trtllm":
+        launch.settings = configs.read_settings(root, inner)
+    else:
+        launch.words = [*configs.flags_of(root, inner), *launch.words]
+
+
+def _options(inner: Source) -> Node | None:
+    """The mapping in an options file; None where it is none."""
+    from mlaplan.lint.tree import TreeError, read_tree
+
     try:
         roots = read_tree(inner)
     except TreeError:
-        launch.open = launch.open or named.text
-        return
-    if len(roots) == 1 and roots[0].kind == "map":
-        if launch.engine == "trtllm":
-            launch.settings = configs.read_settings(roots[0], inner)
-        else:
-            launch.words = [*configs.flags_of(roots[0], inner), *launch.words]
+        return None
+    return roots[0] if len(roots) == 1 and roots[0].kind == "map" else None
 
 
 def _config_file(launch: Launch) -> Word | None:
@@ -130,11 +167,11 @@ def take(out: Gathered, commands: list[Command], image: Word | None = None) -> N
     for command in commands:
         if not command.words:
             continue
-        if len(out.launches) == MOST_LAUNCHES:
-            out.unread.append((command.words[0], f"more than {MOST_LAUNCHES} launches in one file"))
-            return
-        found = find_launch(command.words, command.env, image)
+        if len(out.launches) > MOST_LAUNCHES:
+            return  # told where the whole file is known
+        found = find_launch(command.words, {}, image)
         if found is not None:
+            found.env = {**command.env, **found.env}
             out.launches.append(found)
         elif before is not None and re.match(r"--[a-z]", command.words[0].text):
             out.stray.append(command.words[0])
@@ -154,7 +191,13 @@ def _yaml(source: Source, hints: dict[str, Word], engine: str | None) -> Content
     try:
         roots = read_tree(source)
     except TreeError as error:
-        out.kind, out.problems = "launches", [error.problem]
+        out.kind = "launches"
+        if "{{" in source.text:  # Helm's templates are seldom YAML before they are rendered
+            p = error.problem
+            where = Word("", source.name, p.line or 1, p.col or 1)
+            out.unread.append((where, "a template that is no YAML yet; check what it renders to"))
+        else:
+            out.problems = [error.problem]
         return out
     for root in roots:
         if manifests.is_manifest(root):
@@ -171,7 +214,4 @@ def _yaml(source: Source, hints: dict[str, Word], engine: str | None) -> Content
         out.launches += found.launches
         out.unread += found.unread
         out.stray += found.stray
-    if len(out.launches) > MOST_LAUNCHES:
-        out.unread.append((out.launches[MOST_LAUNCHES].anchor, f"more than {MOST_LAUNCHES} launches in one file"))
-        del out.launches[MOST_LAUNCHES:]
     return out

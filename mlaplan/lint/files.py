@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from mlaplan.errors import MlaplanError
 
-SUFFIXES = {".yaml", ".yml", ".sh", ".bash"}
+SUFFIXES = (".yaml", ".yml", ".sh", ".bash")
 SKIPPED = {"node_modules", "__pycache__"}
 MOST_FILES = 20_000
 
@@ -23,7 +23,7 @@ class Listed:
 
 def is_launch_suffix(name: str) -> bool:
     """Whether a file in a folder is read because of its name."""
-    return Path(name).suffix.lower() in SUFFIXES or Path(name).name == "config.json"
+    return name.lower().endswith(SUFFIXES) or PurePath(name).name == "config.json"
 
 
 def files_of(given: str) -> Listed:
@@ -38,8 +38,7 @@ def files_of(given: str) -> Listed:
     for here, folders, names in os.walk(folder, followlinks=False):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in SKIPPED)
         for name in sorted(names):
-            path = Path(here) / name
-            if not name.startswith(".") and _wanted(name) and path.is_file() and path.resolve().is_relative_to(root):
+            if not name.startswith(".") and _wanted(name) and _inside(path := Path(here, name), root):
                 found.append(str(path))
         if len(found) > MOST_FILES:
             raise MlaplanError(f"{given}: holds more than {MOST_FILES:,} files; check its parts")
@@ -50,3 +49,8 @@ def files_of(given: str) -> Listed:
 
 def _wanted(name: str) -> bool:
     return is_launch_suffix(name) or name.endswith("plan.json")
+
+
+def _inside(path: Path, root: Path) -> bool:
+    """Whether it is a file, and in the folder also where it is a link; folders that are links are not walked."""
+    return path.is_file() and (not path.is_symlink() or path.resolve().is_relative_to(root))

@@ -42,6 +42,7 @@ class Finding:
     help: str | None = None
     numbers: dict[str, float | str] = field(default_factory=dict)
     edit: str | None = None
+    replaces: str = ""  # what must stand at the place of an edit
 
     @property
     def order(self) -> tuple[str, int, int, str, str]:
@@ -65,5 +66,5 @@ def finding(code: str, slug: str, severity: str, found: Found) -> Finding:
         numbers["unit"] = found.unit
     return Finding(
         code, slug, found.severity or severity, w.file, w.line, w.col, w.width, found.message, found.help, numbers,
-        found.edit,
+        found.edit, w.text if found.edit is not None else "",
     )  # fmt: skip

@@ -45,11 +45,11 @@ def _fixed(source: Source, found: list[Finding]) -> Fixed:
         assert one.line is not None
         assert one.col is not None
         line = lines[one.line - 1] if one.line <= len(lines) else ""
-        start, end = one.col - 1, one.col - 1 + one.width
-        if (one.line, start) in done or not line[start:end].startswith("--") or one.edit is None:
+        start = one.col - 1
+        if (one.line, start) in done or not line.startswith(one.replaces, start) or one.edit is None:
             continue
         done.add((one.line, start))
-        lines[one.line - 1] = line[:start] + one.edit + line[end:]
+        lines[one.line - 1] = line[:start] + one.edit + line[start + len(one.replaces) :]
         edits += 1
     return Fixed(source.name, source.text, "\n".join(lines), edits)
 

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from mlaplan.engines.flags import MOST_COMPLAINTS
 from mlaplan.lint.finding import Finding, Found, finding
 from mlaplan.lint.rule import LintRule
 from mlaplan.lint.rules import lint_rules
 from mlaplan.lint.rules.reading import NOT_CHECKED
+from mlaplan.lint.versions import BASE
 from mlaplan.lint.view import TITLES, View, is_open
 
 if TYPE_CHECKING:
@@ -48,15 +51,18 @@ def inspect(deployment: Deployment) -> Inspection:
     out: list[Finding] = []
     missing: dict[str, int] = {}
     open_versions = False
-    for rule in lint_rules():
-        if rule.check is None or (rule.engines and deployment.engine not in (*rule.engines, *_twin(rule))):
+    known = {need for need in ("model", "chip") if getattr(deployment, need) is not None}
+    for rule in _rules_for(deployment.engine):
+        if not known.issuperset(rule.needs):
+            for need in rule.needs:
+                if need not in known:
+                    missing[need] = missing.get(need, 0) + 1
             continue
-        lacks = [need for need in rule.needs if getattr(deployment, need) is None]
-        for need in lacks:
-            missing[need] = missing.get(need, 0) + 1
-        if not lacks:
-            found, demoted = _merged(rule, seen)
-            out += found
+        assert rule.check is not None
+        hits = [(view, found) for view in seen if (found := list(rule.check(view)))]
+        if hits:
+            merged, demoted = _merged(rule, seen, hits)
+            out += merged
             open_versions |= demoted
     if open_versions and deployment.candidates.how == "all":
         missing["version"] = 1
@@ -64,17 +70,22 @@ def inspect(deployment: Deployment) -> Inspection:
     return Inspection(out, missing)
 
 
-def _twin(rule: LintRule) -> tuple[str, ...]:
-    """vLLM-Ascend takes vLLM's flags: rules on vLLM's flags hold for it too."""
-    return ("vllm_ascend",) if "vllm" in rule.engines else ()
+@lru_cache(maxsize=8)
+def _rules_for(engine: str) -> tuple[LintRule, ...]:
+    """Rules that read launches of this engine. vLLM-Ascend takes vLLM's flags: rules on these hold for it too."""
+    names = {engine, BASE.get(engine, engine)}
+    return tuple(
+        rule for rule in lint_rules() if rule.check is not None and (not rule.engines or names & {*rule.engines})
+    )
 
 
-def _merged(rule: LintRule, seen: Sequence[View]) -> tuple[list[Finding], bool]:
+def _merged(
+    rule: LintRule, seen: Sequence[View], by_view: Sequence[tuple[View, list[Found]]]
+) -> tuple[list[Finding], bool]:
     """A rule's findings over all versions, and whether any holds in some only."""
     by_place: dict[tuple[str, int, int, str], list[tuple[View, Found]]] = {}
-    assert rule.check is not None
-    for view in seen:
-        for index, found in enumerate(_once(rule.check(view))):
+    for view, all_found in by_view:
+        for index, found in enumerate(_once(all_found)):
             place = (*found.word.place, f"{index}" if rule.code == "MLA120" else found.word.text)
             by_place.setdefault(place, []).append((view, found))
     out, demoted = [], False
@@ -88,7 +99,9 @@ def _merged(rule: LintRule, seen: Sequence[View]) -> tuple[list[Finding], bool]:
     return out, demoted
 
 
-def _once(found: Iterator[Found]) -> list[Found]:
+def _once(found: list[Found]) -> list[Found]:
+    if len(found) < 2:
+        return found
     kept: dict[tuple[str, int, int, str], Found] = {}
     for one in found:
         kept.setdefault((*one.word.place, one.message), one)
@@ -129,6 +142,10 @@ def _not_checked(view: View) -> Iterator[Finding]:
             told.add(words[0].place)
             why = f"{given.name} is not checked: the value of {_short(given.value)} is not known here"
             yield finding(NOT_CHECKED.code, NOT_CHECKED.slug, NOT_CHECKED.severity, Found(words[0], why))
+    if view.line.stopped is not None:
+        word = view.word_of(view.line.stopped)
+        why = f"not checked: more than {MOST_COMPLAINTS} flags before {_short(word.text)} are not understood"
+        yield finding(NOT_CHECKED.code, NOT_CHECKED.slug, NOT_CHECKED.severity, Found(word, why))
     config = view.get("--config")
     if isinstance(config, str) and view.launch.open == config:
         yield finding(NOT_CHECKED.code, NOT_CHECKED.slug, NOT_CHECKED.severity, Found(

@@ -18,7 +18,7 @@ MODULES = {
 SCRIPTS = {"sglang/launch_server.py": "sglang", "openai/api_server.py": "vllm"}
 IMAGES = (
     (re.compile(r"(^|/)vllm-ascend(:|@|$)"), "vllm_ascend", True),
-    (re.compile(r"(^|/)(vllm-openai|vllm-cpu-release-repo)(:|@|$)"), "vllm", True),
+    (re.compile(r"(^|/)(vllm-openai(-rocm)?|vllm-cpu-release-repo)(:|@|$)"), "vllm", True),
     (re.compile(r"(^|/)vllm(-dev|-rocm)?(:|@|$)"), "vllm", False),
     (re.compile(r"(^|/)sglang(-[a-z]+)?(:|@|$)"), "sglang", False),
     (re.compile(r"tensorrt-llm/release(:|@|$)"), "trtllm", False),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from mlaplan.lint.documents import take
 from mlaplan.lint.launch import Launch, find_launch, of_image, starts_server
 from mlaplan.lint.shell import read_shell
+from mlaplan.lint.shell_tokens import LONGEST
 from mlaplan.lint.text import Source, Word
 from mlaplan.lint.tree import Node, mapped, walk, word
 
@@ -46,8 +47,18 @@ def is_compose(root: Node) -> bool:
 def read_manifest(root: Node, source: Source) -> Found:
     """The launches of all containers in an object, whatever its kind."""
     out = Found()
-    nodes = _group_size(root)
-    alone = nodes is not None or root.scalar("kind") in ONE_POD
+    roles = _roles(root)
+    if roles:
+        for role, nodes in roles:
+            _pods(role, source, out, nodes, alone=True)
+        return out
+    nodes_of_all = _group_size(root)
+    alone = nodes_of_all is not None or root.scalar("kind") in ONE_POD
+    _pods(root, source, out, nodes_of_all, alone=alone)
+    return out
+
+
+def _pods(root: Node, source: Source, out: Found, nodes: int | None, *, alone: bool) -> None:
     for pod in walk(root):
         containers = pod.get("containers") if pod.kind == "map" else None
         if containers is None or containers.kind != "list":
@@ -58,7 +69,18 @@ def read_manifest(root: Node, source: Source) -> Found:
                 for launch in _container(container, source, out):
                     launch.labels, launch.nodes, launch.spread = labels, nodes, not alone
                     out.launches.append(launch)
-    return out
+
+
+def _roles(root: Node) -> list[tuple[Node, int]]:
+    """Roles of a Kthena ModelServing, with the pods of one server: an entry and its workers. None if one is unclear."""
+    listed = root.get("spec", "template", "roles") if root.scalar("kind") == "ModelServing" else None
+    found = []
+    for role in listed.items if listed is not None else []:
+        workers = role.scalar("workerReplicas") if role.kind == "map" else None
+        if workers is None or not workers.isdigit() or len(workers) > 5:
+            return []
+        found.append((role, 1 + int(workers)))
+    return found
 
 
 def _group_size(root: Node) -> int | None:
@@ -156,6 +178,9 @@ def _filled(node: Node, env: dict[str, Word], source: Source) -> Word:
             return match[0]
         return known.text
 
+    length = sum(len(known.text) for name in REFERENCE.findall(found.text) if (known := env.get(name)) is not None)
+    if length > LONGEST:  # values of values grow without bound
+        return replace(found, unknown="a very long value")
     text = REFERENCE.sub(value, found.text)
     return replace(found, text=text, unknown=unknown)
 

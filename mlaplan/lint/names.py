@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mlaplan.specs.chip import Chip
     from mlaplan.specs.model import Model
 
+RACK = 16  # chips; above, the scale-up link joins more than a host
 # What node labels, cloud accelerators and machine types say of the chip, most telling first. Label values are those
 # of NVIDIA's GPU feature discovery (nvidia.com/gpu.product), GKE (cloud.google.com/gke-accelerator) and EC2.
 LABELS = (
@@ -41,32 +42,50 @@ def chip_of_label(label: str) -> str | None:
     return next((chip for pattern, chip in LABELS if re.search(pattern, text)), None)
 
 
-@lru_cache(maxsize=64)
-def chip(name: str, engine: str) -> Chip:
-    """The chip of this name, with the fits of this engine."""
-    return load_chip(name, (), engine)
+# chips and models are kept to the end: what is priced is known again by their identity
+@cache
+def chip(name: str, engine: str, node: int | None = None, hosts: int | None = None) -> Chip:
+    """The chip of this name, with the fits of this engine, in nodes that may be smaller than its file says.
+
+    node: chips of one, as it is said. hosts: as pods or processes suggest it, which says nothing of racks, where the
+    scale-up link joins many hosts.
+    """
+    found = load_chip(name, (), engine)
+    own = found.scale_up.chips_per_node
+    node = node or (hosts if own <= RACK else None)
+    if node is None or node >= own:
+        return found
+    return load_chip(name, (f"scale_up.chips_per_node={node}",), engine)
 
 
-@lru_cache(maxsize=64)
+@cache
 def model(name: str) -> Model:
     """The model of this name or file."""
     return load_model(name)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1)
+def _texts(_folder: Path) -> list[tuple[str, str, str]]:
+    """Name, file and text in small letters of every model that is known in the working folder."""
+    found = []
+    for stem, file in model_names():
+        try:
+            found.append((stem.lower(), file, source.read_bytes(file).decode("utf-8", "replace").lower()))
+        except SpecError:
+            continue
+    return found
+
+
+@lru_cache(maxsize=4096)
 def model_file(served: str) -> str | None:
     """The file of the model that is served under this name: a published name, or a path that ends in one."""
     wanted = served.rstrip("/").lower()
     last = PurePosixPath(wanted).name
     if not last:
         return None
-    for stem, file in model_names():
-        if stem.lower() == last:
+    for stem, file, text in _texts(Path.cwd()):
+        if stem == last:
             return file
-        try:
-            text = source.read_bytes(file).decode("utf-8", "replace").lower()
-        except SpecError:
-            continue
         if f"/{last}" not in text:  # most files need no more than this
             continue
         try:
@@ -83,9 +102,11 @@ def model_near(served: str, beside: Path | None) -> str | None:
     if beside is None or served.startswith(("/", "~")) or "$" in served or "\0" in served:
         return None
     try:
-        root = beside.resolve()
-        config = (root / served / "config.json").resolve()
-        inside = config.is_relative_to(root) and config.is_file()
+        config = beside / served / "config.json"
+        if not config.is_file():
+            return None
+        root, config = beside.resolve(), config.resolve()
+        inside = config.is_relative_to(root)
     except (OSError, ValueError):
         return None
     return str(config) if inside else None

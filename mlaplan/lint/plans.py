@@ -1,15 +1,18 @@
 """Saved plans: is the throughput that a plan claims possible with its own concurrency and step time?
 
 tokens/s  <=  requests in flight x tokens of a step / time of a step
+
+And does it meet the service level that it was made for, by the planner's own rules?
 """
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from mlaplan.errors import SpecError
 from mlaplan.lint.finding import Finding, Found, finding
-from mlaplan.lint.rules.consistency import CLAIMED
+from mlaplan.lint.rules.consistency import CLAIMED, SERVICE
 from mlaplan.lint.rules.reading import UNREADABLE
 from mlaplan.lint.text import Source, Word
 from mlaplan.specs.source import Document, parse
@@ -29,7 +32,7 @@ def check_plan(source: Source) -> list[Finding]:
     if missing:
         line, col = document.mark(missing[0])
         return [_broken(source.name, line, col, f"no number at {'.'.join(map(str, missing[0]))}", "a saved plan")]
-    return list(_claimed(document))
+    return [*_claimed(document), *_service(document)]
 
 
 def _claimed(document: Document) -> list[Finding]:
@@ -54,6 +57,27 @@ def _claimed(document: Document) -> list[Finding]:
     found = Found(Word("", document.file, line, col), message, "correct the throughput, the concurrency or the step",
                   None if sure else "warning", claimed, expected, "tokens/s")  # fmt: skip
     return [finding(CLAIMED.code, CLAIMED.slug, CLAIMED.severity, found)]
+
+
+def _service(document: Document) -> list[Finding]:
+    """What the plan's own prediction misses of the limits in its own workload."""
+    asked = {name: _number(document, ("workload", key)) or None
+             for name, key in (("ttft_s", "ttft_s"), ("tpot_s", "tpot_s"), ("rate", "rate_per_s"))}  # fmt: skip
+    if not any(asked.values()):
+        return []
+    from mlaplan.rules.service import SERVICE as RULES
+
+    paths = {"MLA301": ("ttft_s", "value"), "MLA302": ("tpot_s", "value"), "MLA303": ("requests_per_s", "value")}
+    cells = {"MLA301": "ttft_s", "MLA302": "tpot_s", "MLA303": "capacity_per_s"}
+    question: Any = SimpleNamespace(workload=SimpleNamespace(**asked))
+    out = []
+    for rule, own in zip(RULES, SERVICE, strict=True):
+        path = ("prediction", "served", *paths[rule.code])
+        row = {cells[rule.code]: _number(document, path)}
+        if row[cells[rule.code]] and rule.violated(question, row):
+            found = Found(Word("", document.file, *document.mark(path)), rule.detail(question, row), own.fix)
+            out.append(finding(own.code, own.slug, own.severity, found))
+    return out
 
 
 def _number(document: Document, path: tuple[str, ...]) -> float:

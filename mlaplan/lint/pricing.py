@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,10 +57,19 @@ class Priced:
     strategy: Strategy
     max_len: int
     stated_len: bool
+    own: list[Memory] = field(default_factory=list)  # of this strategy, once it was asked for
 
     def memory(self, **changes: Any) -> Memory:
         """Memory of this strategy, or of one with other values."""
-        return _memory(self, replace(self.strategy, **changes) if changes else self.strategy)
+        if changes:
+            return _memory(self, replace(self.strategy, **changes))
+        if not self.own:
+            self.own.append(_memory(self, self.strategy))
+        return self.own[0]
+
+    def fits(self, **changes: Any) -> bool:
+        """Whether weights and buffers of this strategy with other values leave room for a cache."""
+        return self.memory(**changes).kv_tokens > 0
 
     def decode_s(self, batch: int, context: int, **changes: Any) -> tuple[float, float]:
         """(seconds of a decode step, share of it that is communication) at a batch per rank."""
@@ -93,7 +103,7 @@ def priced(view: View) -> Priced | None:
     strategy = Strategy(
         tp=p["tp"], pp=p["pp"], dp=p["dp"], ep=p["ep"] if moe else 1, dcp=p["dcp"], cp=p["cp"],
         replicas=p.get("replicas", 1), kv_layout=p["kv_layout"], kv_dtype=p["kv_dtype"],
-        weight_dtype=weight_targets(chip, model)[0], block_size=block, prefill_chunk=max(chunk, 1),
+        weight_dtype=_target(chip, model), block_size=block, prefill_chunk=max(chunk, 1),
         mtp=p["mtp"] if model.mtp is not None else 0, batch=max(batch, 1),
     )  # fmt: skip
     if strategy.tp * strategy.dp % strategy.ep or strategy.tp * strategy.dp > 65536:
@@ -105,9 +115,38 @@ def priced(view: View) -> Priced | None:
     if fraction is not None and not (isinstance(fraction, float | int) and 0 < fraction <= 1):
         return None
     share = fraction if fraction is not None else setting.engine.memory_fraction
-    work = Workload(max(longest - 1, 1), 1, 1)
-    question = Question(setting, profile, work, capacity.Budget(longest, share))
+    share *= AITER_SHARE if aiter_cuts(view) else 1.0
+    question = Question(setting, profile, _longest(longest), capacity.Budget(longest, share))
     return Priced(question, strategy, longest, bool(stated and stated > 0))
+
+
+@lru_cache(maxsize=4096)
+def _longest(tokens: int) -> Workload:
+    """A request that is as long as the longest."""
+    return Workload(max(tokens - 1, 1), 1, 1)
+
+
+_TARGETS: dict[tuple[int, int], str] = {}
+
+
+def _target(chip: Any, model: Any) -> str:
+    if (key := (id(chip), id(model))) not in _TARGETS:
+        _TARGETS[key] = weight_targets(chip, model)[0]
+    return _TARGETS[key]
+
+
+AITER_SHARE, AITER_CONTEXT = 0.85, 8192
+
+
+def aiter_cuts(view: View) -> bool:
+    """Whether SGLang lowers its memory fraction, as it does with aiter and a long context."""
+    if view.base != "sglang":
+        return False
+    length = view.get("--context-length") or (view.model.max_position if view.model is not None else None)
+    backend = view.get("--attention-backend")
+    by_default = backend is None and view.env("SGLANG_USE_AITER") == "1" and view.chip is not None
+    on_amd = by_default and view.chip is not None and view.chip.efficiency_class.startswith("amd")
+    return (backend == "aiter" or on_amd) and isinstance(length, int) and length > AITER_CONTEXT
 
 
 def _own_weights(view: View) -> bool:
@@ -152,9 +191,9 @@ def _memory(p: Priced, strategy: Strategy) -> Memory:
 
 def _compute_memory(p: Priced, strategy: Strategy) -> Memory:
     s, budget = p.question.setting, p.question.budget
-    table, memo = Table(to_table([strategy])), Memo()
+    table, memo = Table(to_table([strategy])), _memo(s, strategy)
     space = capacity.Space(s, table, budget, memo)
-    rooms = [space.room(cut) for cut in pipeline.cuts(s.model, strategy.pp)]
+    rooms = [space.room(cut) for cut in _cuts(s, strategy.pp)]
     best = max(rooms, key=lambda room: _one(room.kv_tokens))
     items = {name: _one(column) for name, column in capacity.other_items(s, table, budget, memo).items()}
     return Memory(
@@ -168,6 +207,24 @@ def _compute_memory(p: Priced, strategy: Strategy) -> Memory:
         int(_one(capacity.sequence_tokens(table, p.max_len))),
         float(space.cache_share),
     )
+
+
+_CUTS: dict[tuple[int, int], list[pipeline.Cut]] = {}
+
+
+def _cuts(s: Setting, pp: int) -> list[pipeline.Cut]:
+    if (key := (id(s), pp)) not in _CUTS:
+        _CUTS[key] = list(pipeline.cuts(s.model, pp))
+    return _CUTS[key]
+
+
+_MEMOS: dict[tuple[Any, ...], Memo] = {}
+
+
+def _memo(s: Setting, strategy: Strategy) -> Memo:
+    """What one-row tables know of each other: sizes of stages and buffers depend on these columns alone."""
+    names = dict.fromkeys((*capacity.PER_STAGE, *capacity.BUFFERS))
+    return _MEMOS.setdefault((id(s), *(getattr(strategy, name) for name in names)), Memo())
 
 
 def _one(column: Any) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from mlaplan.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, MlaplanError, Problem, SpecError, Unreadable
 from mlaplan.lint.comments import Ignore
 from mlaplan.lint.deployment import Asked, deployment
-from mlaplan.lint.documents import Content, read_content
+from mlaplan.lint.documents import Content, names_engine, read_content
 from mlaplan.lint.files import files_of, is_launch_suffix
 from mlaplan.lint.finding import SEVERITIES, Finding, Found, finding
 from mlaplan.lint.launch import Launch, find_launch
@@ -21,6 +22,7 @@ from mlaplan.specs.source import MAX_BYTES, read_bytes
 
 SCHEMA = "mlaplan.check/1"
 NOT_PRICED = "not-priced"  # a config.json that is well-formed but of an architecture without a cost model
+MOST_OF_A_RULE = 100  # findings in one file: who has more mends those first
 STDIN, COMMAND = "<stdin>", "<command>"
 WORDS = {
     "model": ("the model is not known", "--model, or a comment `# mlaplan: model=NAME`"),
@@ -150,7 +152,9 @@ class Checker:
             return
         self.report.sources[name] = source
         content = read_content(source, self.asked.engine)
-        if content.kind in ("spec", "plan") or (content.kind == "unknown" and explicit and name != STDIN):
+        if not (explicit or content.launches or names_engine(source)) and (content.problems or content.unread):
+            self.report.passed_over += 1  # one of the many other files of a folder
+        elif content.kind in ("spec", "plan") or (content.kind == "unknown" and explicit and name != STDIN):
             self._spec(content, explicit)
         elif content.kind == "unknown":
             if name == STDIN:
@@ -234,11 +238,14 @@ class Checker:
         return report
 
     def _without_ignored(self, findings: list[Finding]) -> list[Finding]:
+        by_line: dict[tuple[str, int], list[Ignore]] = {}
+        for ignore in self.ignores:
+            for line in ignore.lines:
+                by_line.setdefault((ignore.word.file, line), []).append(ignore)
         kept = []
         for one in findings:
-            hit = [ignore for ignore in self.ignores
-                   if ignore.word.file == one.file and one.line in ignore.lines
-                   and ignore.name.lower() in (one.code.lower(), one.slug)]  # fmt: skip
+            here = by_line.get((one.file, one.line or 0), [])
+            hit = [ignore for ignore in here if ignore.name.lower() in (one.code.lower(), one.slug)]
             for ignore in hit:
                 ignore.used = True
             if not hit:
@@ -255,6 +262,23 @@ def _unique(findings: list[Finding]) -> list[Finding]:
     for one in findings:
         kept.setdefault(one.order, one)
     return list(kept.values())
+
+
+def first_ones(findings: list[Finding]) -> list[Finding]:
+    """The findings without those of a rule in a file that come after a hundred others; the last one says how many."""
+    count = Counter((one.file, one.code) for one in findings)
+    if max(count.values(), default=0) <= MOST_OF_A_RULE:
+        return findings
+    kept: list[Finding] = []
+    seen: Counter[tuple[str, str]] = Counter()
+    for one in findings:
+        key = one.file, one.code
+        seen[key] += 1
+        if seen[key] < MOST_OF_A_RULE or count[key] <= MOST_OF_A_RULE:
+            kept.append(one)
+        elif seen[key] == MOST_OF_A_RULE:
+            kept.append(replace(one, message=f"{one.message}; {count[key] - seen[key]:,} more like it are not shown"))
+    return kept
 
 
 def _chosen(findings: list[Finding], select: Sequence[str], ignore: Sequence[str]) -> list[Finding]:

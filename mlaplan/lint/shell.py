@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from mlaplan.lint.shell_tokens import LONGEST, Lexer, Part, Token
+from mlaplan.lint.shell_tokens import LONGEST, MOST_TOKENS, Lexer, Part, Token
 from mlaplan.lint.text import Mapped, Word
 
 MOST_WORDS = 4_000  # of one command, after variables are filled in
@@ -18,15 +18,32 @@ _OPENS = {"if", "for", "while", "until", "case", "select", "{"}
 _CLOSES = {"fi", "done", "esac", "}"}
 _SKIPPED = {"then", "do", "else", "elif", "!", "time", "in"}
 _EXPORTS = {"export", "local", "declare", "typeset", "readonly"}
+_KEYWORDS = _OPENS | _CLOSES | _SKIPPED
 _FORGET = {"source", ".", "eval"}
+
+
+Exports = list[tuple[str, Word | None]]  # each variable as it is set, None as it is no longer known
 
 
 @dataclass(slots=True)
 class Command:
-    """A simple command: its words, and the variables that are set for it."""
+    """A simple command: its words, what was exported before it, and the variables that are set for it alone."""
 
     words: list[Word]
-    env: dict[str, Word]
+    exports: Exports
+    before: int
+    own: dict[str, Word]
+
+    @property
+    def env(self) -> dict[str, Word]:
+        """The variables it runs with. Few commands are launches, so it is made where it is asked for."""
+        found: dict[str, Word] = {}
+        for name, word in self.exports[: self.before]:
+            if word is None:
+                found.pop(name, None)
+            else:
+                found[name] = word
+        return found | self.own
 
 
 @dataclass(slots=True)
@@ -46,8 +63,11 @@ def read_shell(mapped: Mapped, file: str, env: dict[str, Word] | None = None) ->
 class _Reader:
     def __init__(self, mapped: Mapped, file: str, env: dict[str, Word]) -> None:
         self.mapped, self.file = mapped, file
-        self.variables: dict[str, list[Word] | None] = {name: [word] for name, word in env.items()}
-        self.exported = dict(env)
+        self.variables = {name: [word] for name, word in env.items()}  # whose value is known
+        self.assigned = set(env)  # known or not
+        self.exports: Exports = list(env.items())
+        self.exported = set(env)
+        self.count = 0  # words so far
         self.depth = 0
         self.script = Script()
 
@@ -84,51 +104,66 @@ class _Reader:
         name, more = match[1], bool(match[2])
         found = [word for token in tokens[1:] for word in self._expanded(token)]
         old = self.variables.get(name) if more else []
-        if old is None or len(found) > MOST_WORDS or (self.depth and not more):
-            self.variables[name] = None
-        elif self.depth:  # in a branch: what was there stays, and more may follow
+        self._forget(name)
+        if old is None or len(old) + len(found) > MOST_WORDS or (self.depth and not more):
+            return
+        if self.depth:  # in a branch: what was there stays, and more may follow
             first = tokens[0]
             found = [self._made(f"${name}", first.start, first.end - first.start, f"{name} after a branch")]
-            self.variables[name] = [*old, *found]
-        else:
-            self.variables[name] = [*old, *found]
+        self.variables[name] = [*old, *found]
 
     # ---- commands ----
 
     def _command(self, tokens: list[Token]) -> None:
-        while tokens and tokens[0].text in _OPENS | _CLOSES | _SKIPPED:
-            word = tokens[0].text
+        at = 0
+        while at < len(tokens) and tokens[at].text in _KEYWORDS:
+            word = tokens[at].text
             self.depth += (word in _OPENS) - (word in _CLOSES)
             if word in ("for", "select", "case"):
-                if len(tokens) > 1:
-                    self.variables[tokens[1].text] = None
+                if at + 1 < len(tokens):
+                    self._forget(tokens[at + 1].text)
                 return
-            tokens = tokens[1:]
+            at += 1
         env: dict[str, Word] = {}
-        while tokens and (match := _ASSIGN.match(tokens[0].text)) and tokens[0].parts:
-            words = self._assigned(tokens[0], match.end())
-            if len(tokens) == 1:
-                self._set(match[1], words, more=bool(match[2]))
-            elif words is not None and len(words) == 1:
-                env[match[1]] = words[0]
-            tokens = tokens[1:]
-        if not tokens:
+        while at < len(tokens) and (match := _ASSIGN.match(tokens[at].text)) and tokens[at].parts:
+            assigned = self._assigned(tokens[at], match.end())
+            if at + 1 == len(tokens):
+                self._set(match[1], assigned, more=bool(match[2]))
+            elif assigned is not None and len(assigned) == 1:
+                env[match[1]] = assigned[0]
+            at += 1
+        if at == len(tokens):
             return
-        if tokens[0].text in _EXPORTS:
-            self._export(tokens[1:])
-            return
-        if tokens[0].text in _FORGET:
-            self.variables = dict.fromkeys(self.variables)
-            return
-        if tokens[0].text in ("read", "unset"):
-            for token in tokens[1:]:
-                self.variables[token.text] = None
-            return
-        words = [word for token in tokens for word in self._expanded(token)]
-        if len(words) > MOST_WORDS:
-            self._unread(tokens[0].start, 1, f"a command of more than {MOST_WORDS:,} words")
-            return
-        self.script.commands.append(Command(words, {**self.exported, **env}))
+        first = tokens[at].text
+        if first in _EXPORTS:
+            self._export(tokens[at + 1 :])
+        elif first in _FORGET:
+            self.variables.clear()
+        elif first in ("read", "unset"):
+            for token in tokens[at + 1 :]:
+                self._forget(token.text)
+        else:
+            self._run(tokens[at:], env)
+
+    def _run(self, tokens: list[Token], env: dict[str, Word]) -> None:
+        words: list[Word] = []
+        for token in tokens:
+            words += self._expanded(token)
+            if len(words) > MOST_WORDS or self.count + len(words) > MOST_TOKENS:
+                what = f"a command of more than {MOST_WORDS:,} words"
+                if len(words) <= MOST_WORDS:
+                    what = f"more than {MOST_TOKENS:,} words after variables are filled in"
+                if self.count <= MOST_TOKENS:
+                    self._unread(tokens[0].start, 1, what)
+                self.count += len(words)
+                return
+        self.count += len(words)
+        self.script.commands.append(Command(words, self.exports, len(self.exports), env))
+
+    def _forget(self, name: str) -> None:
+        """It is assigned, and nothing is known of its value."""
+        self.assigned.add(name)
+        self.variables.pop(name, None)
 
     def _export(self, tokens: list[Token]) -> None:
         for token in tokens:
@@ -138,17 +173,20 @@ class _Reader:
             name = match[1] if match else token.text
             found = self.variables.get(name)
             if found is not None and len(found) == 1:
-                self.exported[name] = found[0]
+                self.exported.add(name)
+                self.exports.append((name, found[0]))
 
     def _set(self, name: str, words: list[Word] | None, *, more: bool) -> None:
         """One literal value that holds from here on, or nothing known: inside a branch or a loop it may not."""
+        self._forget(name)
         if self.depth or more or words is None or any(word.unknown for word in words):
-            self.variables[name] = None
-            self.exported.pop(name, None)
+            if name in self.exported:
+                self.exported.remove(name)
+                self.exports.append((name, None))
         else:
             self.variables[name] = words
-            if name in self.exported:
-                self.exported[name] = words[0] if words else self.exported[name]
+            if name in self.exported and words:
+                self.exports.append((name, words[0]))
 
     def _assigned(self, token: Token, skip: int) -> list[Word] | None:
         """The value after `NAME=` as one word; its own words where the shell would split it."""
@@ -160,6 +198,8 @@ class _Reader:
     def _expanded(self, token: Token, split: bool = True) -> list[Word]:
         """The words that a token becomes."""
         parts = token.parts
+        if len(parts) == 1 and parts[0].name is None and parts[0].why is None:
+            return [self._made(parts[0].text, token.start, token.end - token.start)]
         if split and len([p for p in parts if p.text]) == 1:
             only = next(p for p in parts if p.text)
             value = self.variables.get(only.name) if only.name else None
@@ -182,7 +222,7 @@ class _Reader:
         value = self.variables.get(part.name)
         if value is not None and len(value) == 1:
             return value[0].text, value[0].unknown
-        if part.default is not None and part.name not in self.variables:
+        if part.default is not None and part.name not in self.assigned:
             return part.default, None
         return part.text, part.text
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MOST_TOKENS = 40_000
 LONGEST = 1 << 16  # characters of a word, also after variables are filled in
+_SIMPLE = re.compile(r"[\w./:=@%+,~^-]+(?=[ \t\n]|\Z)")  # what most words are: all of it as written
 _PLAIN = re.compile(r"[^\s\\'\"$`;&|()<>{]+")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _REDIRECT = re.compile(r"\d*(?:<<<|<<-?|<>|>>|>&|<&|&>>?|>\||<|>)")
@@ -16,8 +17,7 @@ _DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*|\d+):-([^${}`\\'\"]*)\}")
 _OPERATOR = re.compile(r"&&|\|\||;;&?|;&|\|&|[;&|()\n]")
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """A piece of a word: text as written, or a variable (`name`), or something unknown (`why`)."""
 
     text: str
@@ -28,8 +28,7 @@ class Part:
     array: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """An operator (`parts` empty) or a word."""
 
     start: int
@@ -73,6 +72,11 @@ class Lexer:
             c = text[at]
             if c in " \t\r\f\v":
                 at += 1
+            elif match := _SIMPLE.match(text, at):
+                at = match.end()
+                if at - match.start() > LONGEST:
+                    raise _TooLong(match.start())
+                yield Token(match.start(), at, match[0], (Part(match[0], False),))
             elif c == "\\" and text[at + 1 : at + 2] == "\n":
                 at += 2
             elif c == "#":

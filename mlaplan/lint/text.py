@@ -56,9 +56,12 @@ def plain(text: str, line: int = 1, col: int = 1) -> Mapped:
     return Mapped(text, tuple(marks))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Word:
-    """A word of a command and its place. `unknown`: the part of it whose value is not known here."""
+    """A word of a command and its place. `unknown`: the part of it whose value is not known here.
+
+    Never changed once made; a frozen class would take three times as long to make.
+    """
 
     text: str
     file: str

@@ -6,8 +6,9 @@ constructed from it: a scalar stays text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -21,26 +22,24 @@ MOST_NODES = 50_000
 MOST_DEPTH = 64
 
 
-@dataclass(slots=True)
 class Node:
-    """A scalar (`text`), a list (`items`) or a mapping (`pairs`)."""
+    """A scalar (`text`), a list (`items`) or a mapping (`pairs`). `size`: values in it, aliases written out."""
 
-    kind: str
-    line: int
-    col: int
-    start: int = 0
-    end: int = 0
-    text: str = ""
-    style: str | None = None
-    items: list[Node] = field(default_factory=list)
-    pairs: list[tuple[Node, Node]] = field(default_factory=list)
-    size: int = 1  # values in it, aliases written out
+    __slots__ = ("col", "end", "items", "kind", "line", "pairs", "size", "start", "style", "text")
+
+    def __init__(
+        self, kind: str, line: int, col: int, start: int = 0, end: int = 0, text: str = "", style: str | None = None
+    ) -> None:
+        self.kind, self.line, self.col, self.start, self.end = kind, line, col, start, end
+        self.text, self.style, self.size = text, style, 1
+        self.items: list[Node] = NONE if kind != "list" else []
+        self.pairs: list[tuple[Node, Node]] = NONE if kind != "map" else []
 
     def get(self, *keys: str) -> Node | None:
         """The value under these keys, or None."""
         here: Node | None = self
         for key in keys:
-            if here is None or here.kind != "map":
+            if here is None:
                 return None
             here = next((value for name, value in here.pairs if name.text == key and name.kind == "scalar"), None)
         return here
@@ -50,10 +49,8 @@ class Node:
         found = self.get(*keys)
         return found.text if found is not None and found.kind == "scalar" else None
 
-    @property
-    def is_text(self) -> bool:
-        """A quoted or block scalar, or one that is none of YAML's other words."""
-        return bool(self.style)
+
+NONE: Any = ()  # what a scalar holds
 
 
 class TreeError(Exception):
@@ -85,59 +82,69 @@ def _documents(source: Source) -> Iterator[Node]:
     count = 0
     root: Node | None = None
 
-    def add(node: Node) -> None:
-        nonlocal root
-        if not stack:
-            root = node
-        elif stack[-1].kind == "list":
-            stack[-1].items.append(node)
-        elif keys[-1] is None:
-            keys[-1] = node
-        else:
-            stack[-1].pairs.append((keys[-1], node))
-            keys[-1] = None
-
-    events: Any = yaml.parse(source.text, Loader=_LOADER)
-    for event in events:
-        mark: Any = event.start_mark
-        end: Any = event.end_mark
-        line, col = mark.line + 1, mark.column + 1
-        if isinstance(event, yaml.ScalarEvent):
+    loader: Any = _LOADER(source.text)
+    while True:
+        event = loader.get_event()
+        kind = type(event)
+        if kind is yaml.ScalarEvent:
+            mark, end = event.start_mark, event.end_mark
+            node = Node(
+                "scalar", mark.line + 1, mark.column + 1, mark.index, end.index, event.value, event.style or None
+            )
             count += 1
-            node = Node("scalar", line, col, mark.index, end.index, event.value, event.style or None)
             if event.anchor is not None:
                 anchors[event.anchor] = node
-            add(node)
-        elif isinstance(event, yaml.CollectionStartEvent):
+        elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
+            mark = event.start_mark
+            stack.append(Node("map" if kind is yaml.MappingStartEvent else "list", mark.line + 1, mark.column + 1))
             count += 1
-            kind = "map" if isinstance(event, yaml.MappingStartEvent) else "list"
-            stack.append(Node(kind, line, col, mark.index))
             keys.append(None)
             names.append(event.anchor)
             if len(stack) > MOST_DEPTH:
-                raise TreeError(Problem(source.name, line, col, f"values are nested more than {MOST_DEPTH} deep"))
-        elif isinstance(event, yaml.CollectionEndEvent):
+                raise TreeError(_at(event, source, f"values are nested more than {MOST_DEPTH} deep"))
+            continue
+        elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
             node = stack.pop()
             keys.pop()
-            node.size += sum(item.size for item in node.items) + sum(value.size for _, value in node.pairs)
+            for item in node.items:
+                node.size += item.size
+            for _, item in node.pairs:
+                node.size += item.size
             if (name := names.pop()) is not None:
                 anchors[name] = node
-            add(node)
-        elif isinstance(event, yaml.AliasEvent):
-            found = anchors.get(str(event.anchor)) or Node("scalar", line, col)
-            count += found.size  # aliases of aliases grow without bound
-            add(found)
-        elif isinstance(event, yaml.DocumentEndEvent):
-            if root is not None:
-                yield root
-            root = None
-            anchors.clear()
+        elif kind is yaml.AliasEvent:
+            node = anchors.get(event.anchor) or Node("scalar", event.start_mark.line + 1, event.start_mark.column + 1)
+            count += node.size  # aliases of aliases grow without bound
+        else:
+            if kind is yaml.DocumentEndEvent:
+                if root is not None:
+                    yield root
+                root = None
+                anchors.clear()
+            elif kind is yaml.StreamEndEvent:
+                return
+            continue
         if count > MOST_NODES:
-            raise TreeError(Problem(source.name, line, col, f"holds more than {MOST_NODES:,} values"))
+            raise TreeError(_at(event, source, f"holds more than {MOST_NODES:,} values"))
+        if not stack:
+            root = node
+            continue
+        around = stack[-1]
+        if around.kind == "list":
+            around.items.append(node)
+        elif (key := keys[-1]) is None:
+            keys[-1] = node
+        else:
+            around.pairs.append((key, node))
+            keys[-1] = None
+
+
+def _at(event: Any, source: Source, message: str) -> Problem:
+    return Problem(source.name, event.start_mark.line + 1, event.start_mark.column + 1, message)
 
 
 def walk(root: Node) -> Iterator[Node]:
-    """Every node below, each once, in the order in which they stand."""
+    """Every list and mapping below, each once, in the order in which they stand."""
     seen: set[int] = set()
     stack = [root]
     while stack:
@@ -147,7 +154,7 @@ def walk(root: Node) -> Iterator[Node]:
         seen.add(id(node))
         yield node
         children = node.items if node.kind == "list" else [value for _, value in node.pairs]
-        stack.extend(reversed(children))
+        stack.extend([child for child in reversed(children) if child.kind != "scalar"])
 
 
 def word(node: Node, source: Source) -> Word:
@@ -161,33 +168,50 @@ def word(node: Node, source: Source) -> Word:
 def mapped(node: Node, source: Source) -> Mapped:
     """A scalar's text with the place of every character, through folding, indents, quotes and escapes.
 
-    Characters other than blanks stand in the file in the same order; they are matched one by one.
+    Runs of characters without blanks stand in the file in the same order, each in one piece but for escapes.
     """
-    raw, text = source.text, node.text
-    at = node.start
+    raw, at, end = source.text, node.start, node.end
     if node.style in ("|", ">"):
         line_end = raw.find("\n", at)
-        at = len(raw) if line_end < 0 else line_end + 1
+        at = end if line_end < 0 else line_end + 1
     elif node.style in ("'", '"'):
         at += 1
-    line, start = node.line, raw.rfind("\n", 0, node.start) + 1
-    line += raw.count("\n", node.start, at)
-    start = raw.rfind("\n", 0, at) + 1
-    marks: list[tuple[int, int, int]] = [(0, line, at - start + 1)]
-    expected = at  # where the next character would stand if nothing is skipped
-    for offset, char in enumerate(text):
-        if char.isspace():
+    marks: list[tuple[int, int]] = [(0, at)]  # offset in the text, offset in the file
+    for run in _RUN.finditer(node.text):
+        if raw.startswith(run[0], at := _blanks(raw, at)) and at + len(run[0]) <= end:
+            _mark(marks, run.start(), at)
+            at += len(run[0])
             continue
-        while at < node.end and raw[at] != char:
-            if raw[at] == "\n":
-                line, start = line + 1, at + 1
-            at += 1
-        if at >= node.end:
-            break  # an escape that stands for another character: what follows is placed from the last one found
-        if at != expected + offset - marks[-1][0]:
-            marks.append((offset, line, at - start + 1))
-            expected = at
-        at += 1
-        if node.style == "'" and char == "'":
-            at += 1
-    return Mapped(text, tuple(marks))
+        for offset, char in enumerate(run[0], run.start()):
+            at = raw.find(char, at, end)
+            if at < 0:  # an escape that stands for another character: what follows is placed from the last one found
+                return _placed(node.text, marks, source)
+            _mark(marks, offset, at)
+            at += 1 + (node.style == "'" == char)
+    return _placed(node.text, marks, source)
+
+
+_RUN = re.compile(r"\S+")
+_BLANKS = re.compile(r"\s*")
+
+
+def _blanks(raw: str, at: int) -> int:
+    found = _BLANKS.match(raw, at)
+    return found.end() if found else at
+
+
+def _mark(marks: list[tuple[int, int]], offset: int, at: int) -> None:
+    """Notes where a character stands, unless it follows from the last note."""
+    if at - offset != marks[-1][1] - marks[-1][0]:
+        marks.append((offset, at))
+
+
+def _placed(text: str, marks: list[tuple[int, int]], source: Source) -> Mapped:
+    """The text with lines and columns for offsets in the file; these grow."""
+    raw, line, before = source.text, 1, 0
+    out = []
+    for offset, at in marks:
+        line += raw.count("\n", before, at)
+        before = at
+        out.append((offset, line, at - raw.rfind("\n", 0, at)))
+    return Mapped(text, tuple(out))

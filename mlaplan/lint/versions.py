@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from mlaplan.engines.flags import flag_versions
 
 VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
-# the engine whose versions, flags and profile are read for an engine that shares them
+# the engine whose rules hold for an engine that extends it
 BASE = {"vllm_ascend": "vllm"}
 
 
@@ -26,15 +26,16 @@ class Candidates:
 
 def candidates(engine: str, version: str | None) -> Candidates:
     """The versions that stand for `version`, oldest first."""
-    known = flag_versions(BASE.get(engine, engine))
+    known = flag_versions(engine)
     wanted = _key(version) if version else None
     if wanted is None:
         return Candidates(known, "all")
     keys = {v: _key(v) or (0, 0, 0) for v in known}
     if version in keys:
         return Candidates((version,), "exact")
-    if same := [v for v in known if keys[v][:2] == wanted[:2]]:
-        return Candidates((same[-1],), "exact")
+    # patch releases of the one minor version that is known; where several of it are known, they differ
+    if len(same := [v for v in known if keys[v][:2] == wanted[:2]]) == 1:
+        return Candidates((same[0],), "exact")
     below = [v for v in known if keys[v] < wanted]
     above = [v for v in known if keys[v] > wanted]
     if not above:

@@ -11,12 +11,14 @@ from mlaplan.engines.flags import CommandLine, FlagTable, load_flags, read_flags
 from mlaplan.engines.load import load_profile
 from mlaplan.lint.deployment import Deployment
 from mlaplan.lint.text import Word
+from mlaplan.strategy import KV_DTYPES
 
 if TYPE_CHECKING:
     from mlaplan.engines.profile import Profile
 
 MODULES = {
     "vllm": "mlaplan.engines.vllm", "sglang": "mlaplan.engines.sglang", "trtllm": "mlaplan.engines.trtllm",
+    "vllm_ascend": "mlaplan.engines.vllm_ascend",
 }  # fmt: skip
 MOST = 10**8  # of anything countable: products with bytes stay within 64 bits
 # parts of a plan that are counts, and how the engines spell the flag
@@ -75,27 +77,26 @@ class View:
 
     def __init__(self, deployment: Deployment, version: str) -> None:
         self.deployment, self.version = deployment, version
-        self.launch, self.engine = deployment.launch, deployment.engine
+        self.launch, self.engine, self.base = deployment.launch, deployment.engine, deployment.base
         self.model, self.chip = deployment.model, deployment.chip
+        self.table: FlagTable = load_flags(deployment.engine, version)
+        self.unknown: dict[str, Word] = {}  # flags whose value is not known here, by the table's name
+        self.line = self._read()
 
     @property
     def label(self) -> str:
         """`vLLM 0.33.0`"""
         return f"{TITLES.get(self.engine, self.engine)} {self.version}"
 
-    @cached_property
-    def table(self) -> FlagTable:
-        return load_flags(self.deployment.base, self.version)
-
-    @cached_property
-    def line(self) -> CommandLine:
+    def _read(self) -> CommandLine:
         """The flags as read, without those whose value is not known here."""
         line = read_flags(self.table, [word.text for word in self.launch.words])
         for given in line.given:
-            if self._unknown(given.token, given.value) and given.name in line.values:
-                del line.values[given.name]
+            if self._unknown(given.token, given.value):
+                self.unknown[given.name] = self.word_of(given.token)
+                line.values.pop(given.name, None)
         line.values |= {name: setting.value for name, setting in self.launch.settings.items()
-                        if setting.value is not None and not _template(setting.value)}  # fmt: skip
+                        if setting.value is not None and not is_open(setting.value)}  # fmt: skip
         for name in JSON_OBJECTS:
             if name in line.values and not isinstance(line.values[name], dict):
                 del line.values[name]
@@ -108,23 +109,15 @@ class View:
         follows = words[token + 1] if token + 1 < len(words) else None
         return bool(follows and follows.unknown and value is not True and "=" not in words[token].text)
 
-    @cached_property
-    def unknown(self) -> dict[str, Word]:
-        """Flags whose value is not known here, by the table's name."""
-        return {
-            given.name: self.word_of(given.token)
-            for given in self.line.given
-            if self._unknown(given.token, given.value)
-        }
-
     def word_of(self, token: int) -> Word:
         return self.launch.words[token]
 
     def get(self, spelled: str, default: Any = None) -> Any:
         """A flag's value by any spelling, or an option's by its dotted key."""
-        if not spelled.startswith("-"):
-            return self.line.values.get(spelled, default)
-        return self.line.get(spelled, default)
+        flag = self.table.spellings.get(spelled)
+        if flag is None and spelled.startswith("-"):
+            return default
+        return self.line.values.get(flag.name if flag is not None else spelled, default)
 
     def has(self, spelled: str) -> bool:
         """Whether the flag or option is given with a known value."""
@@ -152,7 +145,7 @@ class View:
 
     def part(self, name: str) -> Word:
         """The word behind a part of the plan."""
-        base = self.deployment.base
+        base = self.base
         flag = FLAGS[base].get(name) if base in FLAGS else None
         option = OPTIONS.get(base, {}).get(name)
         extra = ("--dp-size", "--enable-dp-attention") if name in ("dp", "replicas") else ()
@@ -165,7 +158,7 @@ class View:
 
     @cached_property
     def profile(self) -> Profile:
-        return load_profile(f"{self.deployment.base}@{self.version}")
+        return load_profile(f"{self.engine}@{self.version}")
 
     @cached_property
     def attention(self) -> str | None:
@@ -179,11 +172,11 @@ class View:
     @cached_property
     def plan(self) -> dict[str, Any] | None:
         """The plan in the flags; None where a part of it is not known or makes no sense."""
-        if self.deployment.base not in MODULES:
+        if self.engine not in MODULES:
             return None
         if self.hides(*DEGREES, "kv_dtype"):
             return None
-        module = import_module(MODULES[self.deployment.base])
+        module = import_module(MODULES[self.engine])
         env = {name: word.text for name, word in self.launch.env.items() if not word.unknown}
         try:
             # the version is all that is read of the profile, which takes long to build
@@ -196,7 +189,7 @@ class View:
                 if name == "max_model_len" and plan[name] == -1:
                     continue
                 return None
-        if self.deployment.base == "sglang" and plan["tp"] * plan["dp"] != self.get("--tp-size", 1):
+        if self.base == "sglang" and plan["tp"] * plan["dp"] != self.get("--tp-size", 1):
             return None  # attention DP that does not divide the ranks
         return plan if isinstance(plan.get("mtp"), int) and 0 <= plan["mtp"] <= 64 else None
 
@@ -204,17 +197,29 @@ class View:
         """Whether the flag behind one of these parts of the plan is given with a value that is not known here."""
         if not self.unknown and not self.launch.settings:
             return False
-        flags = FLAGS[self.deployment.base]
+        flags = FLAGS[self.base]
         names = {self.table.name(flags[part]) for part in parts or flags if part in flags}
-        options = {OPTIONS.get(self.deployment.base, {}).get(part) for part in parts or flags}
-        hidden = any(_template(s.value) for name, s in self.launch.settings.items() if name in options)
+        options = {OPTIONS.get(self.base, {}).get(part) for part in parts or flags}
+        hidden = any(is_open(s.value) for name, s in self.launch.settings.items() if name in options)
         return hidden or any(name in names for name in self.unknown)
+
+    @cached_property
+    def row(self) -> dict[str, Any] | None:
+        """The deployment as one row of the planner's table; None where a part of it has no column."""
+        p = self.plan
+        if p is None or self.model is None or p["kv_dtype"] not in KV_DTYPES:
+            return None
+        from mlaplan.costs.precision import quantised
+
+        row = {name: p[name] for name in ("tp", "pp", "dp", "ep", "dcp", "cp", "kv_layout", "kv_dtype", "mtp")}
+        return {**row, "replicas": p.get("replicas", 1), "weight_dtype": quantised(self.model)}
 
     @property
     def complete(self) -> bool:
         """Whether nothing is hidden that could hold further flags: a rule on what is absent needs this."""
         positionals = [self.word_of(at) for at, _ in self.line.positionals]
-        return self.launch.open is None and not any(word.unknown for word in positionals)
+        nothing_open = self.launch.open is None and self.line.stopped is None
+        return nothing_open and not any(word.unknown for word in positionals)
 
     @property
     def world(self) -> int | None:
@@ -233,11 +238,6 @@ class View:
 
 
 TITLES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "vllm_ascend": "vLLM-Ascend"}
-
-
-def _template(value: Any) -> bool:
-    """Whether an option's value is filled in later."""
-    return isinstance(value, str) and ("$" in value or "{{" in value)
 
 
 def _is_count(value: Any, least: int) -> bool:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from mlaplan.lint.finding import Finding
 from mlaplan.lint.run import Report
+from mlaplan.report.tables import WIDTH, wrapped
 
-WIDEST = 160  # of a source line; longer ones are cut around the word
+DOTS = "..."
+MARGIN = "    "
+WIDEST = WIDTH - len(MARGIN)  # of a source line; longer ones are cut around the word, so that the caret stays under it
 
 
 def text(report: Report) -> str:
@@ -23,9 +26,9 @@ def _block(report: Report, one: Finding) -> str:
         shown, col = _cut(line, one.col)
         before = "".join("\t" if c == "\t" else " " for c in shown[: col - 1])
         width = max(min(one.width, len(shown) - col + 1), 1)
-        lines += [f"    {shown}", f"    {before}{'^' * width}"]
+        lines += [f"{MARGIN}{shown}", f"{MARGIN}{before}{'^' * width}"]
     if one.help:
-        lines.append(f"    help: {one.help}")
+        lines.append(wrapped(one.help, label=f"{MARGIN}help: "))
     return "\n".join(lines)
 
 
@@ -33,8 +36,8 @@ def _cut(line: str, col: int) -> tuple[str, int]:
     line = line.rstrip()
     if len(line) <= WIDEST:
         return line, col
-    start = max(min(col - WIDEST // 3, len(line) - WIDEST), 0)
-    piece = line[start : start + WIDEST]
-    head = "..." if start else ""
-    tail = "..." if start + WIDEST < len(line) else ""
-    return head + piece + tail, col - start + len(head)
+    room = WIDEST - 2 * len(DOTS)
+    start = max(min(col - room // 3, len(line) - room), 0)
+    head = DOTS if start else ""
+    tail = DOTS if start + room < len(line) else ""
+    return head + line[start : start + room] + tail, col - start + len(head)

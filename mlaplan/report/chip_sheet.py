@@ -36,6 +36,7 @@ def data(chip: Chip) -> dict[str, Any]:
         op: {dtype: _plain(fit) for dtype, fit in fits.items()} for op, fits in kernels(chip).items()
     }
     if found["scale_out"] is not None:
+        del found["scale_out"]["chips_per_host"]
         del found["scale_out"]["chips_per_node"]  # a property of scale_up alone
     return found
 
@@ -120,7 +121,7 @@ def _head(chip: Chip) -> Iterator[str]:
         "on chip": ", ".join(f"{level.name} (per {level.scope})" for level in chip.on_chip),
         "DMA": _dma(chip),
         "padding": ", ".join(f"{name} {size}" for name, size in chip.padding.model_dump().items()),
-        "scale-up": _link(chip.scale_up, f", {chip.scale_up.chips_per_node} chips a node"),
+        "scale-up": _link(chip.scale_up, _node(chip.scale_up)),
         "scale-out": _link(chip.scale_out, "") if chip.scale_out else "none",
         "host link": chip.host_link.name if chip.host_link else "",
     }
@@ -134,6 +135,11 @@ def _dma(chip: Chip) -> str:
         return ""
     when = "beside compute" if chip.dma.beside_compute else "not beside compute"
     return f"{', '.join(chip.dma.engines)}; {when}"
+
+
+def _node(link: Link) -> str:
+    host = f", {link.host_chips} a host" if link.host_chips != link.chips_per_node else ""
+    return f", {link.chips_per_node} chips a node{host}"
 
 
 def _link(link: Link, size: str) -> str:

@@ -22,21 +22,23 @@ both.
 # Reports that no rule can find in a configuration, and what to make of them
 NOTES = (
     ("vllm-project/vllm-ascend issue 1127", "DeepSeek-R1 in W8A8 on 16 devices of 64 GB runs out of memory",
-     "weights take 39 GiB of each: leave room with a lower memory fraction and fewer batched tokens"),
-    ("sgl-project/sglang issue 11358", "sparse models with attention DP forced are slow at low concurrency",
-     "with few requests TP attention is faster; newer versions allow it"),
+     "weights take 39 GiB of each, which fits: what it ran out of depends on activations that no flag states. Leave "
+     "room with a lower memory fraction and fewer batched tokens"),
     ("vllm-project/vllm issue 28228", "hybrid models: the logged number of KV tokens is several times too low",
-     "Kimi-Linear keeps 8,064 bytes a token in its 7 MLA layers of 27"),
-    ("SemiAnalysisAI/InferenceX pull 2128", "a memory fraction below the share of the weights",
-     "in SGLang the fraction holds weights too: it must be above weights / memory, with drafts more"),
-    ("NVIDIA/Model-Optimizer issue 763", "V3.2 in NVFP4 on H200 with an fp8 cache", "take a bf16 cache there"),
-    ("vllm-project/vllm issue 58080; vllm-project/vllm-ascend issue 15467",
-     "a draft model ignores a rope override, and takes about 1 GiB more",
-     "count one more KV layer and the MTP layer's weights; the capacity rules do"),
+     "the configuration is right and the log wrong: Kimi-Linear keeps 8,064 bytes a token in its 7 MLA layers of 27"),
+    ("NVIDIA/Model-Optimizer issue 763", "V3.2 in NVFP4 on H200 with an fp8 cache",
+     "take a bf16 cache there; the engine and its flags are not part of the report, and newer kernels read fp8"),
+    ("vllm-project/vllm-ascend issue 15467; vllm-project/vllm pull 12755", "a draft layer takes about 1 GiB more",
+     "the capacity rules count its weights and its layer of the cache"),
     ("vllm-project/vllm issues 44376, 51041, 51163", "KV transfer checks use multi-head dimensions",
-     "an MLA cache is 576 wide"),
-    ("sgl-project/sglang pull 31514", "decode context parallelism with trtllm_mla was not supported at first",
-     "take flashinfer, or 0.5.23"),
+     "no flag decides it, the connector's own check is wrong: an MLA cache is 576 wide"),
+)  # fmt: skip
+
+# Rules of the planner that are not applied to deployments, and why
+PLANNER_ONLY = (
+    ("MLA110", "kv-dtype-absent", "a kernel may convert what it reads, so the chip's dtypes alone decide nothing for a "
+     "deployment: MLA502 asks the engine's kernels"),
+    ("MLA111", "latent-per-rank", "no flag of a known engine asks for a latent-sharded cache"),
 )  # fmt: skip
 
 
@@ -47,6 +49,8 @@ def page(rules: Sequence[LintRule]) -> str:
     parts += [_section(rule) for rule in rules]
     parts.append("## Reports that no configuration shows\n")
     parts.append(as_markdown(("report", "what", "right answer"), NOTES))
+    parts.append("\n## Rules of the planner that are not applied here\n")
+    parts.append(as_markdown(("code", "slug", "why"), PLANNER_ONLY))
     return "\n".join(parts) + "\n"
 
 

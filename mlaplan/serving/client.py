@@ -12,13 +12,14 @@ Assumptions, where a source does not say otherwise:
     a prompt longer than the budget holds decode up until it is done
   - mixed (vLLM, TensorRT-LLM): each step decodes every sequence once and spends the rest of the budget on prompts;
     both share the matrix products, t = prefill(new + decoding tokens) + decode(b, context) - decode(b, 1), and
-    never less than decode alone
+    never less than decode alone; a prompt is cut where it does not fit, unless the engine was told not to
   - overlapped scheduling decides a step while the one before it runs: a request joins a step if it had arrived
     when the step `lag` before it began
   - the front end delays each request by a constant and a time per prompt token, requests beside each other
   - attention data-parallel ranks have equal shares of the requests and step together; prefill that lands unevenly
     on them divides the prefill rate by the engine's balance
   - a prefill step takes max(device, host): the tables carry the launches of eager layers
+  - kernels are warm; `cold_s` holds the first step up where they may not be
 
 Source: the clients of vLLM (`vllm bench serve`) and SGLang (`sglang.bench_serving`) with a concurrency limit.
 """
@@ -74,6 +75,8 @@ class Habits:
     tokens_per_round: float = 1.0
     queries: int = 1  # tokens each sequence computes in a round
     balance: float = 1.0
+    cold_s: float = 0.0  # before the first step: kernels compiled at their first shapes
+    whole_prompts: bool = False  # a prompt that a step has no room for waits, unless no step has
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,7 @@ class _Run:
         self.filling: deque[_Request] = deque()  # admitted, prompt not yet done
         self.running: list[tuple[int, int, _Request]] = []  # heap by the round in which it ends
         self.round, self.reserved, self.context_sum = 0, 0, 0.0
+        self.cold_s = habits.cold_s
         self.number = 0
         self.prefill_s = self.batch_s = self.decode_s = self.tokens = self.held_up = 0.0
         self.ttft: list[float] = []
@@ -150,6 +154,7 @@ class _Run:
 
     def _step(self, seconds: float, rounds: int = 0) -> None:
         """The clock over one step, or over `rounds` equal decode rounds."""
+        seconds, self.cold_s = seconds + self.cold_s, 0.0
         if self.h.lag_steps:
             each = seconds / max(rounds, 1)
             for i in range(min(max(rounds, 1), self.h.lag_steps)):
@@ -161,6 +166,8 @@ class _Run:
         taken, done = 0, []
         while self.filling and taken < budget:
             first = self.filling[0]
+            if self.h.whole_prompts and first.left > budget - taken and first.left <= self.h.chunk:
+                break
             part = min(first.left, budget - taken)
             first.left -= part
             taken += part

@@ -24,13 +24,13 @@ Source: M/D/1 mean wait, Pollaczek-Khinchine; chunked prefill, SARATHI, arXiv:23
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mlaplan.costs.factor import Columns, Table
+from mlaplan.costs.factor import Columns, Table, through
 from mlaplan.costs.roofline import ROUNDING, Numeric, ceil_div
 
 if TYPE_CHECKING:
@@ -65,11 +65,12 @@ def prefill_step_tokens(table: Table, work: Workload, tokens: Numeric) -> NDArra
     Prompts above the chunk are cut into equal chunks. Below it, a step takes as many whole prompts as arrive in a
     decode round, b a / OSL and at most b, as far as the chunk holds them.
     """
-    new, chunk = work.new_tokens, table["prefill_chunk"]
-    pieces = ceil_div(new, chunk)
+    new = work.new_tokens
+    pieces = through(table, "prefill_chunk", lambda chunk: ceil_div(new, chunk))
+    piece = through(table, "prefill_chunk", lambda chunk: ceil_div(new, ceil_div(new, chunk)))
+    most = through(table, "prefill_chunk", lambda chunk: np.maximum(chunk // new, 1))
     arriving = np.floor(table["batch"] * np.minimum(tokens / work.osl, 1.0) + ROUNDING)
-    whole = np.clip(arriving, 1, np.maximum(chunk // new, 1))
-    return np.where(pieces > 1, ceil_div(new, pieces), new * whole).astype(np.int64)
+    return np.where(pieces > 1, piece, new * np.clip(arriving, 1, most)).astype(np.int64)
 
 
 def step_token_values(work: Workload, chunks: Sequence[int]) -> list[int]:
@@ -82,8 +83,8 @@ def step_token_values(work: Workload, chunks: Sequence[int]) -> list[int]:
 
 
 def served(
-    table: Mapping[str, NDArray[Any]], work: Workload, engine: EngineCosts, tokens: Numeric, decode_s: Numeric,
-    prefill_s: Numeric, prefill_pass_s: Numeric, step_tokens: NDArray[np.int64],
+    table: Table, work: Workload, engine: EngineCosts, tokens: Numeric, decode_s: Numeric, prefill_s: Numeric,
+    prefill_pass_s: Numeric, step_tokens: NDArray[np.int64],
 ) -> Columns:  # fmt: skip
     """TTFT, TPOT, throughput of every row. Columns: ttft_s, tpot_s, requests_per_s, tok_s_chip, tok_s_user...
 
@@ -95,7 +96,7 @@ def served(
     offered = work.concurrency / ranks if work.concurrency is not None else None
     slots = table["batch"].astype(np.float64)
     b = np.minimum(slots, offered) if offered is not None else slots
-    balance = np.where(table["dp"] > 1, float(engine.prefill_balance), 1.0)
+    balance = through(table, "dp", lambda dp: np.where(dp > 1, float(engine.prefill_balance), 1.0))
     pieces = work.new_tokens / step_tokens
     t_p = pieces * prefill_s / balance
     rounds = (work.osl - 1) / tokens
@@ -120,8 +121,7 @@ def served(
     total = rate * ranks
     if work.rate is not None:
         total = np.minimum(total, work.rate)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        tpot = np.where(rounds > 0, (in_flight - held) / (rounds * tokens), np.nan)
+    tpot = (in_flight - held) / (rounds * tokens) if work.osl > 1 else np.full(slots.shape, np.nan)
     return {
         "ttft_s": wait + queue + service + front,
         "queue_s": wait + queue,

@@ -92,6 +92,9 @@ class Link(Spec):
     topology: Topology
     chips_per_node: Count = field(default=1, description="chips joined by this link; required on scale_up")
     group: Count | None = field(default=None, description="chips in one full mesh inside the node, if not all")
+    chips_per_host: Count | None = field(
+        default=None, description="chips of one operating system, where the link joins several"
+    )
     bandwidth: Figure[Bandwidth]
     links: Count | None = field(default=None, description="mesh: peers a chip has a link of its own to")
     ring_order: tuple[CountOrZero, ...] | None = None
@@ -104,6 +107,11 @@ class Link(Spec):
     collectives: dict[CollectiveOp, CollectiveFit] = field(default_factory=dict)
     unsupported: tuple[CollectiveOp, ...] = ()
     note: Text | None = None
+
+    @property
+    def host_chips(self) -> int:
+        """Chips that one operating system drives: all of a node, unless its link joins several hosts."""
+        return min(self.chips_per_host or self.chips_per_node, self.chips_per_node)
 
 
 class Memory(Spec):
@@ -247,8 +255,13 @@ def _link_contradictions(key: str, link: dict[str, Any]) -> Iterator[Contradicti
         yield (key,), "missing key 'chips_per_node' in scale_up", "a whole number", ()
     if key == "scale_out" and size is not None:
         yield (key, "chips_per_node"), "this key belongs to scale_up", "no such key in scale_out", ()
+    host = link.get("chips_per_host")
+    if key == "scale_out" and host is not None:
+        yield (key, "chips_per_host"), "this key belongs to scale_up", "no such key in scale_out", ()
     if not isinstance(size, int) or size < 1:
         return
+    if isinstance(host, int) and 0 < host < size and size % host:
+        yield (key, "chips_per_host"), f"{size} chips do not split into hosts of {host}", f"a divisor of {size}", ()
     if isinstance(group, int) and group > 0 and size % group:
         yield (key, "group"), f"{size} chips do not split into groups of {group}", f"a divisor of {size}", ()
     order = link.get("ring_order")

@@ -7,7 +7,7 @@ from json import JSONDecodeError, JSONDecoder
 from typing import Any
 
 from mlaplan.errors import Problem, SpecError
-from mlaplan.specs.source import MAX_DEPTH, Mark, Node
+from mlaplan.specs.source import MAX_DEPTH, MAX_NODES, Mark, Node
 
 _SPACE = re.compile(r"[ \t\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -41,10 +41,14 @@ class _Reader:
         self.line = 1
         self.line_start = 0
         self.counted = 0
+        self.count = 0  # values
 
     def value(self, depth: int) -> Node:
         self.skip_space()
         mark = self.mark()
+        self.count += 1
+        if self.count > MAX_NODES:
+            raise self.error(f"holds more than {MAX_NODES:,} values", "a smaller file")
         if depth > MAX_DEPTH:
             raise self.error(f"values are nested more than {MAX_DEPTH} deep", "a flatter document")
         first = self.text[self.at : self.at + 1]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MOST_KEPT = 400_000  # choices that are kept from one family of points to the next
 # kinds of prices that depend on neither lengths nor load
-FREE = (step.ROUTED, "decode edges", "weights", "cache", "activations")
+FREE = (step.ROUTED, "decode edges", "draft", "weights", "cache", "buffers")
 
 
 class Ground:
@@ -51,7 +51,7 @@ class Ground:
     def _laid_out(self) -> Iterator[Table]:
         found, rows = Found(), 0
         for block in search.blocks(self._q, self.count, self.pins, found):
-            for names in (*step.WITHOUT_BATCH, capacity.WEIGHTS, capacity.CACHE, capacity.ACTIVATIONS):
+            for names in (*step.WITHOUT_BATCH, *capacity.WITHOUT_BATCH):
                 block.key(names)
             # whole structures are in one block, so a number within it tells them apart
             block = block.having(structure=distinct(block, space.STRUCTURE)[1])
@@ -76,11 +76,12 @@ class Ground:
 
     def memo(self) -> Memo:
         """Prices known so far that hold for every workload."""
-        return self._memo.only(FREE)
+        return self._memo.beside(Memo())
 
     def learn(self, memo: Memo) -> None:
         """Keep what a family of points has priced."""
-        self._memo = memo.only(FREE)
+        stages = (f"stages of {pp}" for pp in space.divisors(self.count))
+        self._memo = memo.only((*FREE, *stages))
 
 
 def of(q: Question, pins: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -126,6 +126,7 @@ class Given(Spec):
     imbalance: Number | None = None
     redundant_experts: CountOrZero | None = None
     memory_fraction: Share | None = None
+    whole_prompts: Flag | None = field(default=None, description="the engine was told not to cut prompts")
 
 
 class Claims(Spec):

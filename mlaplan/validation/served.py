@@ -59,13 +59,14 @@ def _run(point: Point) -> Served:
         _RUNS[key] = serve(
             q, st, lag=float(s.profile.scheduler.lag_steps), tokens=point.given.get("tokens_per_step"),
             requests=w.get("requests"), shortest=w.get("shortest", clients.SHORTEST),
+            whole_prompts=bool(point.given.get("whole_prompts")),
         )  # fmt: skip
     return _RUNS[key]
 
 
 def serve(
     q: Question, st: Strategy, *, lag: float = 1.0, tokens: float | None = None, requests: int | None = None,
-    shortest: float = clients.SHORTEST,
+    shortest: float = clients.SHORTEST, whole_prompts: bool = False,
 ) -> Served:  # fmt: skip
     """Runs the client for a strategy, and again at both ends of everything that is an interval."""
     work = q.workload
@@ -83,12 +84,12 @@ def serve(
         work.prefix_tokens / work.isl,
     )
     accepted = acceptance(q, st.mtp, tokens)
-    habits = habits_of(q, st, kv_tokens, lag, accepted.value)
+    habits = replace(habits_of(q, st, kv_tokens, lag, accepted.value), whole_prompts=whole_prompts)
     middle = clients.run(one, at, habits)
     batch = max(round(middle.mean_batch), 1)
     at_batch = replace(q, workload=replace(mean, concurrency=None))
     parts = explain(at_batch, replace(st, batch=batch), tokens_given=tokens)
-    spreads = _spreads(q, st, one, at, habits, middle, parts, accepted, kv_tokens, lag)
+    spreads = _spreads(q, st, one, at, habits, middle, parts, accepted)
     edge = per_rank * (work.isl + work.osl) > kv_tokens
     return Served(middle, spreads, parts, ranks, st, edge)
 
@@ -141,7 +142,7 @@ def spread(value: float, of: band.Spread) -> Interval:
 
 def _spreads(
     q: Question, st: Strategy, one: Client, at: StepTables, habits: Habits, middle: Result, parts: Explanation,
-    accepted: Interval, kv_tokens: int, lag: float,
+    accepted: Interval,
 ) -> dict[str, band.Spread]:  # fmt: skip
     """Relative change of each metric when one source of doubt goes to either end, added in squares."""
     assert parts.decode is not None and parts.prefill is not None
@@ -163,10 +164,11 @@ def _spreads(
     both(decode(d.low / d.value), decode(d.high / d.value))
     both((at.scaled(prefill=p.low / p.value), habits), (at.scaled(prefill=p.high / p.value), habits))
     both(front("low"), front("high"))
+    both((at, habits), (at, replace(habits, cold_s=band.whole_step().cold_start_s)))
     for fast, slow in routing_ends(q, parts.strategy, q.workload.mean_context):
         both(decode(min(fast / routed, 1.0)), decode(max(slow / routed, 1.0)))
     if accepted.high > accepted.low:
-        ends = [habits_of(q, st, kv_tokens, lag, a) for a in (accepted.high, accepted.low)]
+        ends = [replace(habits, tokens_per_round=a) for a in (accepted.high, accepted.low)]
         both((at, ends[0]), (at, ends[1]))
     if st.dp > 1 and e.prefill_balance.high > e.prefill_balance.low:
         both(

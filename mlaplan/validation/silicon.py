@@ -1,9 +1,15 @@
 """Served rows of `silicon_sample.csv`, read from the installed aiconfigurator-core package, never committed.
 
 The rows are dumps of the InferenceX benchmark: mean TTFT and TPOT of a closed loop with lengths uniform from 80 to
-100 % of the nominal ones. Used are DeepSeek-R1 in fp8 on 8 H200 as TP8 with unsplit experts, each once: repeats
-under DeepSeek-V3, with a date that differs by rounding, and of a TensorRT-LLM release that most likely ran MTP
-(8.6 ms where the same release's MoE-TP rows have 13.8) are left out.
+100 % of the nominal ones. Used are DeepSeek-R1 in fp8 on 8 H200 that the file calls TP8 with `moe_ep_size` 1, each
+once: repeats under DeepSeek-V3, with a date that differs by rounding, and of a TensorRT-LLM release that most likely
+ran MTP (8.6 ms at 4 requests where the rows without a version have 13.8) are left out.
+
+What was run is in the benchmark's launch scripts, not in the file. Its TensorRT-LLM rows without a version are of
+the time before 3 November 2025, when a result held neither the experts' ranks nor attention data parallelism
+(utils/process_result.py), so the 1 in those columns stands for a field that was not there. The script of that time
+launches every one of them with the experts over all 8 ranks, and prompts of 8192 tokens with more than 32 requests
+as attention data parallel. It lets a step hold one prompt, and does not cut prompts.
 """
 
 from __future__ import annotations
@@ -19,12 +25,24 @@ from mlaplan.validation.points import Point
 PACKAGE = "aiconfigurator_core"
 FILE = "systems/silicon_sample.csv"
 SUSPECTED_MTP = ("1.1.0rc2.post2",)
-# what the published launch scripts set and the rows do not repeat
-# source: SemiAnalysisAI/InferenceX benchmarks/dsr1_fp8_h200.sh and the TensorRT-LLM script beside it
+# what the launch scripts set and the rows do not repeat
+# source: SemiAnalysisAI/InferenceX, benchmarks/dsr1_fp8_h200_slurm.sh and dsr1_fp8_h200_trt_slurm.sh, the latter
+# from commits ec90f3fe7 (2025-09) to 2ee1e0018 (2026-01)
 LAUNCH: dict[str, dict[str, Any]] = {
-    "sglang": {"engine": "sglang", "kv_dtype": "bf16", "prefill_chunk": 32768, "era": "2026-03"},
-    "trtllm": {"engine": "trtllm", "kv_dtype": "fp8", "prefill_chunk": 8192, "era": "2025-11"},
+    "sglang": {"engine": "sglang", "kv_dtype": "bf16", "memory_fraction": 0.82, "era": "2026-03"},
+    "trtllm": {"engine": "trtllm", "kv_dtype": "fp8", "memory_fraction": 0.75, "era": "2025-10"},
 }
+CHUNK = 32768  # SGLang's --chunked-prefill-size
+
+
+def strategy_of(backend: str, isl: int, concurrency: int) -> dict[str, Any]:
+    """The strategy that the launch script runs for a row."""
+    kv = {"kv_dtype": LAUNCH[backend]["kv_dtype"]}
+    if backend == "sglang":
+        return {"tp": 8, "ep": 1, "prefill_chunk": CHUNK, **kv}
+    budget = (concurrency + isl + 64 + 63) // 64 * 64  # MAX_NUM_TOKENS
+    ranks = {"tp": 1, "dp": 8} if isl == 8192 and concurrency > 32 else {"tp": 8}
+    return {**ranks, "ep": 8, "prefill_chunk": budget, **kv}
 
 
 def path() -> Path | None:
@@ -70,8 +88,10 @@ def _key(row: dict[str, str]) -> tuple[str, int, int, int]:
 def _points(key: tuple[str, int, int, int], row: dict[str, str]) -> list[Point]:
     backend, isl, osl, concurrency = key
     launch = LAUNCH[backend]
-    of = {name: launch[name] for name in ("kv_dtype", "prefill_chunk")}
-    version = row["backend_version"] or "of November 2025"
+    version = row["backend_version"] or "1.1.0rc2, autumn of 2025"
+    given: dict[str, Any] = {"memory_fraction": launch["memory_fraction"]}
+    if backend == "trtllm":
+        given["whole_prompts"] = True
     return [
         Point(
             id=f"silicon-{backend}-{isl}-{osl}-c{concurrency}-{metric}", set="served", group="silicon",
@@ -79,7 +99,7 @@ def _points(key: tuple[str, int, int, int], row: dict[str, str]) -> list[Point]:
             source="InferenceX rows in aiconfigurator-core 0.12.0, systems/silicon_sample.csv", grade="A",
             use="holdout", fitted=False, engine=launch["engine"], chip="h200-sxm", model="deepseek-r1",
             software=f"{backend} {version}", era=launch["era"], series=f"InferenceX, {backend}",
-            strategy={"tp": 8, "ep": 1, **of},
+            strategy=strategy_of(backend, isl, concurrency), given=given,
             workload={"isl": isl, "osl": osl, "concurrency": concurrency, "shortest": 0.8},
         )
         for metric in ("tpot", "ttft")

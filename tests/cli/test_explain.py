@@ -314,3 +314,9 @@ def test_a_result_goes_to_a_file_as_a_whole(run: Run, tmp_path: Path) -> None:
     assert result.out == "" and "written to out.json" in result.err
     assert json.loads((tmp_path / "out.json").read_text())["schema"] == "mlaplan.explain/1"
     assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
+
+
+def test_a_version_keeps_the_fits_of_its_engine(run: Run) -> None:
+    flags = ("deepseek-v3", "h200-sxm", "--tp", "8", *STEP, "--engine")
+    newest, named = explained(run, *flags, "vllm"), explained(run, *flags, "vllm@0.33.0")
+    assert newest["decode"]["step_s"] == named["decode"]["step_s"]

@@ -348,7 +348,7 @@ def test_no_plan_is_saved_when_there_is_none(run: Run, tmp_path: Path) -> None:
         ("--devices 16 --tp 8 --dcp 3", "--dcp 3 does not divide --tp 8"),
         ("--devices 16 --dcp 2 --kv-layout latent-sharded", "--kv-layout latent-sharded goes with --dcp 1"),
         ("--devices 16 --objective speed", "'speed' is not one of 'throughput', 'latency', 'cost', 'pareto'"),
-        ("--devices 16 --emit generic", "unknown engine to launch 'generic'; known are sglang, trtllm, vllm"),
+        ("--devices 16 --emit generic", "unknown engine or kind of manifest to emit 'generic'; known are kthena, lws"),
         ("--devices 16 --emit vllm@9", "unknown version '9' of vllm"),
         ("--devices 16 --emit vllm --format csv", "--emit writes commands, which csv has no place for"),
         ("--devices 16 --mtp 1 --mtp-accept 5", "yields at most 2 tokens"),

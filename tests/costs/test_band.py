@@ -20,6 +20,16 @@ def test_errors_of_different_fits_add_in_squares():
     assert band.of_operators(ops) == pytest.approx((1.6 * 0.5, 1.6 * 0.5))
 
 
+def test_a_release_moves_a_class_of_operators_alike():
+    known = band.whole_step().releases
+    ops = [
+        Op("a", "gemm.bf16", 3.0), Op("b", "bmm.bf16", 1.0), Op("c", "grouped_gemm_ep.fp8_block", 2.0),
+        Op("d", "elementwise", 9.0), Op("e", "host", 9.0),
+    ]  # fmt: skip
+    half = 1.6 * math.hypot(4.0 * known["gemm"], 2.0 * known["experts"])
+    assert band.of_releases(ops) == pytest.approx((half, half))
+
+
 def test_eighty_percent_of_a_normal_error():
     # mean absolute error sqrt(2/pi) sigma; 80 % lie within 1.2816 sigma
     assert pytest.approx(1.2816 / math.sqrt(2 / math.pi), abs=0.01) == band.EIGHTY_PERCENT

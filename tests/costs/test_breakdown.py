@@ -148,3 +148,19 @@ def test_across_nodes_without_a_network_memory_is_told_and_no_time(degrees):
     assert (found.decode, found.prefill, found.served) == (None, None, None)
     assert [code for code, _, _ in found.reasons] == ["MLA107"]
     assert found.memory.kv_tokens > 0
+
+
+def test_the_doubt_of_launches_reaches_as_far_as_the_device_lets_it():
+    """Launches of 1 s that may take 0.5 to 2 s: beside 0.8 s of device work down to that, beside 1.5 s only up."""
+    from types import SimpleNamespace
+
+    from mlaplan.costs.breakdown import _layer_host
+    from mlaplan.costs.engine import Interval
+    from mlaplan.costs.machine import Op
+
+    s = SimpleNamespace(engine=SimpleNamespace(prefill_layer_host_s=Interval(1.0, 0.5, 2.0)))
+    bound = [Op("q_b", "gemm.bf16", 0.8), Op("host_launch", "host", 0.2), Op("host_overhead", "host", 0.3)]
+    assert _layer_host(s, bound, 1.0) == pytest.approx((0.2, 1.0))
+    device = [Op("q_b", "gemm.bf16", 1.5), Op("host_overhead", "host", 0.3)]
+    assert _layer_host(s, device, 1.0) == pytest.approx((0.0, 0.5))
+    assert _layer_host(s, device, 0.0) == (0.0, 0.0)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scalar.cases import WORKLOADS, examples, question, strategies
 
 from mlaplan import plan, search
-from mlaplan.costs.factor import Memo, Table, by_values, distinct, size
+from mlaplan.costs.factor import Memo, Spread, Table, by_values, distinct, size
 from mlaplan.strategy import to_table
 from mlaplan.workload import Workload
 
@@ -24,7 +24,8 @@ class Unfactored(Memo):
     """Prices every row, however many are alike."""
 
     def factored(self, _kind, table, _names, price):
-        return price(table)
+        every = np.arange(size(table))
+        return Spread({name: (np.asarray(column), every) for name, column in price(table).items()})
 
 
 def test_distinct_combinations_spread_back_to_the_rows():

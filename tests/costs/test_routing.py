@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlaplan.costs.routing import BINS, load_spread, spread_of, touched
+from mlaplan.costs.routing import BINS, Groups, busiest, clustering, largest_normal, load_spread, spread_of, touched
 
 
 def test_the_even_draw_by_hand():
@@ -59,3 +59,45 @@ def test_the_spread_follows_from_published_loads():
     assert even == pytest.approx(spread_of(0.70), abs=0.005)
     assert uneven == pytest.approx(spread_of(1.28), abs=0.005)
     assert middle == pytest.approx((even + uneven) / 2, abs=0.01)
+
+
+def test_the_busiest_of_two_ranks_by_hand():
+    """Two of four experts, one token: a rank of two has 2 with 1/6, 1 with 2/3, so the busier has 4/3 on average.
+
+    The normal law gives 1 + 0.589 sqrt(4 x 1/4 / 2) = 1.417.
+    """
+    assert float(busiest(4, 2, 1, 0.0, 2)) == pytest.approx(1 + largest_normal(2) * math.sqrt(0.5))
+    assert float(busiest(4, 2, 1, 0.0, 2)) == pytest.approx(4 / 3, rel=0.07)
+    assert largest_normal(np.array([1, 2, 8])) == pytest.approx([0.0, 0.564, 1.424], abs=0.03)
+
+
+def test_a_group_holds_all_of_a_tokens_choices():
+    """8 choices in 4 of 8 groups: a rank of one group has none with 1/2, else 2 of variance 3/2: 7/4, not 7/8."""
+    assert clustering(8, Groups(8, 4), np.array([2, 4, 8])) == pytest.approx(2.0)
+    assert clustering(8, Groups(8, 8), np.array([2, 64])) == pytest.approx(1.0)
+    assert float(clustering(8, Groups(8, 4), 1 << 20)) == pytest.approx(1.0, abs=1e-4)
+    assert float(clustering(8, Groups(8, 4), 9)) == pytest.approx(2.0, rel=0.1)  # the two laws meet
+
+
+@pytest.mark.parametrize("limit", [Groups(), Groups(8, 4)])
+@pytest.mark.parametrize(("ranks", "tokens"), [(2, 1), (4, 4), (8, 4), (8, 16), (8, 64)])
+def test_a_simulation_of_ranks_agrees(limit, ranks, tokens):
+    rng, experts, k, spread = np.random.default_rng(1), 256, 8, 0.81
+    liking = np.exp(spread * np.array([NormalDist().inv_cdf((i + 0.5) / experts) for i in range(experts)]))
+    most = []
+    for _ in range(200):
+        keys = rng.exponential(size=(tokens, experts)) / rng.permutation(liking)
+        shut = np.argsort(rng.random((tokens, limit.groups)), axis=1)[:, limit.chosen :]
+        by_group = keys.reshape(tokens, limit.groups, -1)
+        np.put_along_axis(by_group, shut[..., None], np.inf, axis=1)
+        chosen = np.zeros(experts, dtype=bool)
+        chosen[np.argpartition(keys, k, axis=1)[:, :k].ravel()] = True
+        most.append(chosen.reshape(ranks, -1).sum(axis=1).max())
+    assert float(busiest(experts, k, tokens, spread, ranks, limit)) == pytest.approx(np.mean(most), rel=0.06)
+
+
+@given(st.integers(1, 512), st.integers(1, 100_000), st.floats(0.0, 2.0), st.integers(1, 64), st.data())
+def test_the_busiest_rank_has_the_mean_or_more(experts, tokens, spread, ranks, data):
+    k = data.draw(st.integers(1, experts))
+    found, mean = float(busiest(experts, k, tokens, spread, ranks)), float(touched(experts, k, tokens, spread)) / ranks
+    assert mean * (1 - 1e-6) <= found <= experts / ranks * (1 + 1e-9)

@@ -320,3 +320,43 @@ def test_parse_refuses_what_the_engine_would():
         parse("vllm", "echo a\necho b")
     with pytest.raises(MlaplanError, match="cannot read the command line"):
         parse("vllm", "vllm serve 'm")
+
+
+ASCEND = {**V3, "chip_class": "ascend", "block_size": 128, "weight_dtype": "int8"}
+
+
+def test_vllm_ascend_on_one_node():
+    (text,) = emit("vllm-ascend", EmitRequest(**ASCEND, tp=16, chips_per_node=16, weight_conversion=True, mtp=1))
+    assert text == (
+        "# vLLM-Ascend 0.23.0\n"
+        "# MODEL_PATH: a copy of deepseek-ai/DeepSeek-V3 converted to int8 weights\n"
+        "vllm serve $MODEL_PATH \\\n"
+        "    --served-model-name deepseek-ai/DeepSeek-V3 \\\n"
+        "    --tensor-parallel-size 16 \\\n"
+        "    --quantization ascend \\\n"
+        "    --block-size 128 \\\n"
+        "    --max-model-len 5376 \\\n"
+        "    --max-num-seqs 64 \\\n"
+        "    --max-num-batched-tokens 8192 \\\n"
+        '    --speculative-config \'{"method": "mtp", "num_speculative_tokens": 1}\' \\\n'
+        '    --compilation-config \'{"cudagraph_mode": "FULL_DECODE_ONLY"}\''
+    )
+
+
+def test_the_flag_for_quantised_weights_goes_with_those_of_modelslim():
+    own = emit("vllm-ascend", EmitRequest(**ASCEND, tp=8))[0]  # the checkpoint says itself how it is quantised
+    bf16 = emit("vllm-ascend", EmitRequest(**{**ASCEND, "weight_dtype": "bf16"}, tp=8, weight_conversion=True))[0]
+    assert "--quantization" not in own + bf16
+
+
+def test_vllm_ascend_has_no_flag_for_the_all_to_all():
+    plan = EmitRequest(**ASCEND, dp=8, ep=8, all_to_all="low_latency")
+    with pytest.raises(MlaplanError, match=r"all_to_all=low_latency: vLLM-Ascend 0\.23\.0 picks one by the tokens"):
+        emit("vllm-ascend", plan)
+
+
+@pytest.mark.parametrize("version", ["0.11.0", "0.23.0"])
+def test_vllm_ascend_names_the_network_of_each_node(version):
+    texts = emit(f"vllm-ascend@{version}", EmitRequest(**ASCEND, tp=8, pp=2))
+    assert len(texts) == 2 and all("HCCL_IF_IP" in text for text in texts)
+    assert ("ray start" in texts[1]) == (version == "0.11.0")

@@ -221,3 +221,20 @@ def test_reads_as_argparse_reads(engine, version):
 def test_never_raises(words):
     for engine, version in (("vllm", "0.33.0"), ("sglang", "0.5.23")):
         read_flags(load_flags(engine, version), words)
+
+
+# vllm-project/vllm at the tag of the version named, vllm/engine/arg_utils.py
+PLUGIN = [
+    ("0.11.0", "--cuda-graph-sizes", True), ("0.11.0", "--nnodes", False), ("0.13.0", "--nnodes", True),
+    ("0.13.0", "-ep", False), ("0.13.0", "--enable-expert-parallel", True), ("0.18.0", "-ep", True),
+    ("0.18.0", "--swap-space", False), ("0.18.0", "--disable-frontend-multiprocessing", True),
+    ("0.18.0", "--dcp-comm-backend", True), ("0.13.0", "--dcp-comm-backend", False),
+    ("0.23.0", "--watermark", False), ("0.23.0", "--numa-bind", True), ("0.23.0", "--no-numa-bind", True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("version", "flag", "there"), PLUGIN)
+def test_a_plugin_takes_the_flags_of_its_release(version, flag, there):
+    table = load_flags("vllm_ascend", version)
+    assert (flag in table.spellings) is there
+    assert (table.engine, table.version) == ("vllm_ascend", version)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mlaplan.engines import engine_names, engine_versions, load_profile, split_name
-from mlaplan.engines.load import at_version
+from mlaplan.engines.additional_config import config_keys, lifetimes
+from mlaplan.engines.load import at_version, default_engine
 from mlaplan.engines.profile import ATTENTION_KINDS, Profile, attention_kind
 from mlaplan.errors import MlaplanError, SpecError, UnknownName
 from mlaplan.specs.lookup import load_chip, load_model
@@ -17,10 +18,11 @@ EVERY = [f"{name}@{version}" for name in engine_names() for version in engine_ve
 
 
 def test_versions_are_the_ones_promised():
-    assert engine_names() == ("generic", "sglang", "trtllm", "vllm")
+    assert engine_names() == ("generic", "sglang", "trtllm", "vllm", "vllm_ascend")
     assert engine_versions("vllm") == ("0.9.2", "0.11.0", "0.15.1", "0.26.0", "0.33.0")
     assert engine_versions("sglang") == ("0.5.5", "0.5.23")
     assert engine_versions("trtllm") == ("1.1.0", "1.3.0")
+    assert engine_versions("vllm_ascend") == ("0.11.0", "0.13.0", "0.18.0", "0.23.0")
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -78,6 +80,9 @@ BLOCKS = [
     ("sglang@0.5.5", "nvidia-blackwell", "mla", "bf16", "trtllm_mla", (32, 64, 128)),
     ("sglang@0.5.23", "nvidia-hopper", "mla_sparse", "bf16", "dsa", (64,)),
     ("sglang@0.5.23", "ascend", "mla", "bf16", "ascend", (128,)),
+    ("vllm-ascend@0.23.0", "ascend", "mla", "bf16", "AscendMLA", (128,)),
+    ("vllm-ascend@0.11.0", "ascend", "mla_sparse", "bf16", "AscendSFA", (128,)),
+    ("vllm-ascend@0.13.0", "ascend", "gqa", "fp16", "AscendAttention", (128,)),
 ]
 
 
@@ -212,3 +217,32 @@ def test_generic_expresses_all_but_a_contradiction():
     assert generic.expresses(Strategy(tp=8, dcp=2), None, "sophgo") == [
         "kv_layout=replicated with dcp=2: sequence_sharded goes with dcp above 1"
     ]
+
+
+@pytest.mark.parametrize(
+    ("chip", "engine"),
+    [("ascend-910b3", "vllm_ascend"), ("ascend-910c-die", "vllm_ascend"), ("ascend-910a", "generic"),
+     ("h200-sxm", "generic"), ("sc11", "generic")],
+)  # fmt: skip
+def test_chips_are_planned_for_the_engine_of_their_class(chip, engine):
+    assert default_engine(load_chip(chip)) == engine
+
+
+def test_what_vllm_ascend_refuses():
+    strategy = Strategy(tp=8, dp=2, cp=2, ep=16, block_size=128, kv_dtype="bf16")
+    told = load_profile("vllm-ascend").expresses(strategy, load_model("deepseek-v3"), load_chip("ascend-910b3"))
+    assert told == ["cp=2 with dp=2: vLLM-Ascend 0.23.0 has one or the other"]
+    drafts = Strategy(tp=8, pp=2, ep=8, mtp=1, block_size=128, kv_dtype="bf16")
+    for version, refused in (("0.18.0", False), ("0.23.0", True)):
+        profile = load_profile(f"vllm-ascend@{version}")
+        assert bool(profile.expresses(drafts, load_model("deepseek-v3"), load_chip("ascend-910b3"))) is refused
+    assert load_profile("vllm-ascend@0.11.0").parallel.dcp is None
+
+
+def test_keys_of_the_additional_config():
+    assert "torchair_graph_config" in config_keys("0.11.0") and "torchair_graph_config" not in config_keys("0.13.0")
+    assert config_keys("0.18.0")["eplb_config"].strict and not config_keys("0.13.0")["eplb_config"].strict
+    assert "eplb_heat_collection_stage" in config_keys("0.23.0")["eplb_config"].keys
+    assert lifetimes()["mix_placement"] == ("0.13.0", "0.23.0")
+    for version in engine_versions("vllm_ascend"):
+        assert {"refresh", "weight_prefetch_config", "enable_cpu_binding"} <= set(config_keys(version))

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlaplan.engines import EmitRequest, emit, engine_versions, load_profile, parse
+from mlaplan.engines import MODULES, EmitRequest, emit, engine_versions, load_profile, parse
 from mlaplan.engines.flags import load_flags, read_flags
 from mlaplan.engines.launch import arguments
 from mlaplan.engines.limits import limits
 from mlaplan.errors import MlaplanError
 
-ENGINES = [f"{name}@{version}" for name in ("vllm", "sglang", "trtllm") for version in engine_versions(name)]
+ENGINES = [f"{name}@{version}" for name in MODULES for version in engine_versions(name)]
 CARRIED = (
     "model", "tp", "pp", "dp", "ep", "dcp", "dcp_merge", "dcp_interleave", "cp", "kv_layout", "kv_dtype", "block_size",
     "prefill_chunk",

@@ -18,6 +18,14 @@ def test_versions() -> None:
     assert candidates("vllm", "0.6.3").how == "older"
     assert candidates("vllm", None).how == "all"
     assert candidates("vllm", "latest").how == "all"
+    assert candidates("sglang", "0.5.23").versions == ("0.5.23",)
+    assert candidates("sglang", "0.5.12") == candidates("sglang", "0.5.6")
+    assert (candidates("sglang", "0.5.12").versions, candidates("sglang", "0.5.12").how) == (
+        ("0.5.5", "0.5.23"),
+        "between",
+    )
+    assert candidates("sglang", "0.5.3").how == "older"
+    assert candidates("sglang", "0.5.30").how == "newer"
 
 
 def test_a_version_between_two_is_checked_against_both(lint: Lint) -> None:

@@ -15,7 +15,7 @@ from mlaplan.specs.lookup import load_chip, load_model
 from mlaplan.workload import Overrides, Workload
 from tests.lint.conftest import report_of
 
-CHIPS = ("h200-sxm", "b200-sxm", "mi300x", "a100-sxm-80g", "h20", "ascend-910b1")
+CHIPS = ("h200-sxm", "b200-sxm", "mi300x", "a100-sxm-80g", "h20", "ascend-910b1", "ascend-910c-die")
 MODELS = ("deepseek-v3", "deepseek-v3.2", "kimi-k2", "deepseek-v2-lite", "glm-4.7-flash", "qwen2.5-72b", "glm-5")
 ENGINES = [f"{name}@{version}" for name in MODULES for version in engine_versions(name)]
 RUNS = 3  # combinations of an engine

@@ -44,6 +44,20 @@ def test_a_position_in_a_folded_text_is_edited(run: Run, tmp_path: Path) -> None
     assert (tmp_path / "a.yaml").read_text() == text.replace("--disable-log", "--no-enable-log")
 
 
+def test_a_place_that_holds_another_word_is_left_alone(run: Run, tmp_path: Path) -> None:
+    """An escape in a quoted text moves what follows; a key of a config file is no flag."""
+    script = '"vllm serve m \\x2d-disable-log-requests --swap-space 4"'
+    texts = {
+        "a.yaml": "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - image: vllm/vllm-openai:v0.33.0\n"
+        f"      command: [sh, -c, {script}]\n",
+        "b.yaml": "# vLLM 0.33.0\nmodel: m\ntensor-parallel-size: 8\nmax-num-seqs: 8\ndisable-log-requests: true\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+        run("check", name, "--fix", "--write")
+        assert (tmp_path / name).read_text() == text
+
+
 def test_write_goes_with_fix(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.sh").write_text(OLD)
     assert run("check", "a.sh", "--write").code == 2

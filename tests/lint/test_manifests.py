@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tests.cli.conftest import Run
 from tests.lint.conftest import Lint
 
 POD = """apiVersion: v1
@@ -148,6 +151,22 @@ def test_an_engine_config(lint: Lint) -> None:
 def test_yaml_that_cannot_be_read(lint: Lint) -> None:
     found = lint("apiVersion: v1\nkind: Pod\nspec: [1, 2\n", "pod.yaml")
     assert [(one.code, one.line, one.col) for one in found] == [("MLA001", 3, 7)]
+
+
+def test_a_template_that_is_no_yaml_is_not_checked(lint: Lint) -> None:
+    text = POD + "{{- if .Values.debug }}\n      args: [--model, x]\n{{- end }}\n"
+    found = lint(text, "pod.yaml")
+    assert [(one.code, one.severity) for one in found] == [("MLA002", "info")]
+
+
+def test_other_broken_files_of_a_folder_are_passed_over(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "k8s").mkdir()
+    (tmp_path / "k8s" / "a.yaml").write_text(POD + "      args: [--model, deepseek-ai/DeepSeek-V3, -tp, '8']\n")
+    (tmp_path / "k8s" / "b.yaml").write_text("a: [1\n")
+    (tmp_path / "k8s" / "c.yaml").write_text("{{- if .Values.x }}\na: 1\n{{- end }}\n")
+    result = run("check", "k8s")
+    assert (result.code, "2 files with nothing to check" in result.err) == (0, True), result.out
+    assert run("check", "k8s/b.yaml").code == 1, "a file that is named is told of"
 
 
 def test_a_variable_that_no_shell_fills_in_hides_its_own_flag_alone(lint: Lint) -> None:

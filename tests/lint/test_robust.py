@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mlaplan.errors import MlaplanError
 from mlaplan.lint.deployment import Asked
 from mlaplan.lint.finding import Finding
-from mlaplan.lint.run import Checker
+from mlaplan.lint.run import Checker, first_ones
 from mlaplan.report import annotations, check_data, check_text
 from tests.cli.conftest import Run
 from tests.lint.conftest import Lint, report_of
@@ -46,6 +46,7 @@ def checked(text: str | bytes, name: str) -> list[Finding]:
     """Checks, and writes the findings in every format."""
     try:
         report = report_of(text, name, chip="h100-sxm", devices=8)
+        report.findings = first_ones(report.findings)
     except MlaplanError as error:
         assert str(error)
         return []
@@ -166,6 +167,17 @@ LARGE = {
     "braces": ("vllm serve " + "{{" * 600_000)[: MIB - 1],
     "dollars": ("vllm serve " + "$(" * 600_000)[: MIB - 1],
     "placeholders": ("vllm serve " + "<a" * 600_000)[: MIB - 1],
+    "exports": "".join(f"export A{i}=x; ls\n" for i in range(50_000)) + "vllm serve m\n",
+    "arrays": "A=(" + "x " * 3900 + ")\nls" + ' "${A[@]}"' * 30_000 + "\nvllm serve m\n",
+    "forgotten": "".join(f"A{i}=1\n" for i in range(20_000)) + "source x\n" * 20_000 + "vllm serve m\n",
+    "keywords": "if " * 300_000 + "vllm serve m\n",
+    "unknown flags": ("vllm serve m " + " ".join(f"--nope{i}" for i in range(1500)) + "\n") * 60,
+    "ignores": "# mlaplan: ignore[" + "MLA503," * 140_000 + "]\nvllm serve m\n",
+    "ignores on lines": "# mlaplan: ignore[MLA503]\n" * 39_000 + "vllm serve m\n",
+    "a large options file": "cat > x <<E\n"
+    + "".join(f"nope-{i}: 1\n" for i in range(6000))
+    + "E\n"
+    + "vllm serve m --config x\n" * 64,
 }
 
 
@@ -174,6 +186,28 @@ def test_a_large_script_takes_no_more_than_a_second(text: str) -> None:
     start = time.process_time()
     checked(text, "a.sh")
     assert time.process_time() - start < 1.5  # a second on an idle machine
+
+
+def test_values_of_values_do_not_grow_without_bound(lint: Lint) -> None:
+    names = "".join(f"        - {{name: A{i}, value: $(A{i - 1})$(A{i - 1})}}\n" for i in range(1, 60))
+    pod = "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - image: vllm/vllm-openai:v0.33.0\n"
+    found = lint(
+        pod + "      args: [--model, $(A59)]\n      env:\n        - {name: A0, value: 0123456789}\n" + names, "a.yaml"
+    )
+    assert "MLA002" in {one.code for one in found}
+
+
+@pytest.mark.parametrize("value", ["[" * 30_000 + "]" * 30_000, '{"a":' * 900 + "1" + "}" * 900])
+def test_deep_json_in_a_flag_is_a_bad_value(lint: Lint, value: str) -> None:
+    found = lint(f"# vLLM 0.33.0\nvllm serve m --hf-overrides '{value}' --hf-overrides.a{'.a' * 400} 1\n")
+    assert [one.code for one in found if one.severity == "error"] == ["MLA404", "MLA404"]
+
+
+def test_the_first_findings_of_a_rule_are_shown_and_the_others_counted() -> None:
+    report = report_of("vllm serve m\n" + "# mlaplan: ignore[MLA503]\n" * 150)
+    shown = [one for one in first_ones(report.findings) if one.code == "MLA003"]
+    assert len(shown) == 100
+    assert shown[-1].message.endswith("; 50 more like it are not shown")
 
 
 @pytest.mark.parametrize("unit", ["a: b\n", "- [a, b]\n", "a: {b: c}\n", "- >\n  vllm serve\n"], ids=repr)

@@ -48,10 +48,19 @@ def test_codes_do_not_clash_with_the_planner() -> None:
         assert planner.get(rule.code, rule.slug) == rule.slug, "a code means one thing"
 
 
+def test_every_rule_of_the_planner_is_applied_or_says_why_not() -> None:
+    from mlaplan.report.rules_page import PLANNER_ONLY
+    from mlaplan.rules import all_rules
+
+    applied, left = {rule.code for rule in RULES}, {code for code, _, _ in PLANNER_ONLY}
+    assert {rule.code for rule in all_rules()} - applied == left
+    assert not applied & left
+
+
 def test_names() -> None:
     assert rule_named("mla503").slug == "block-size-kernel"
     assert rule_named("block-size-kernel").code == "MLA503"
-    assert selected("MLA70") == {"MLA701", "MLA702", "MLA703", "MLA704", "MLA705"}
+    assert selected("MLA70") == {"MLA701", "MLA702", "MLA703", "MLA704", "MLA705", "MLA706"}
     with pytest.raises(UnknownName, match="unknown rule 'MLA999'"):
         rule_named("MLA999")
     with pytest.raises(UnknownName, match="did you mean 'eager-decode'"):

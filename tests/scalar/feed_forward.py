@@ -82,6 +82,26 @@ def touched(experts: int, k: float, tokens: float, spread: float) -> float:
     return found(experts, spread, draws_of_a_token(experts, k, spread) * tokens)
 
 
+def read(case: Case, f: Any, k: float, tokens: float, ranks: int) -> float:
+    """Experts that a rank reads: the busiest one, unless all are said to have the same load."""
+    spread = float(case.engine.load_spread)
+    mean = touched(f.experts, k, tokens, spread) / ranks
+    if float(case.engine.imbalance) == 1.0 or ranks == 1:
+        return mean
+    draws = draws_of_a_token(f.experts, k, spread) * tokens
+    uncertain = f.experts / 16 * sum((1 - p) ** draws * (1 - (1 - p) ** draws) for p in draw_chances(f.experts, spread))
+    g, t = f.groups, f.groups_per_token
+    if g == t:
+        spreading = 1.0
+    elif ranks <= g:
+        spreading = 1 + (k - 1) * (g - t) / t / (g - 1)
+    else:
+        spreading = (1 + ((k - 1) * g / t - k) / ranks) / (1 - 1 / ranks)
+    largest = NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
+    most = min(tokens * k, f.experts / ranks)
+    return min(max(mean + largest * math.sqrt(spreading * uncertain / ranks), min(most, 1.0)), most)
+
+
 def found(experts: int, spread: float, draws: float) -> float:
     return experts / 16 * sum(1 - (1 - p) ** draws for p in draw_chances(experts, spread))
 
@@ -172,7 +192,7 @@ def _experts(out: Ledger, f: Any, t: int, r: Ranks, op: str, decode: bool) -> No
     joined = joining(case, f, r, decode)
     rows = t * r.dp * (k / r.ep * skew + joined)
     stored = -(-(f.experts + case.redundant_experts) // r.ep)
-    active = min(touched(f.experts, k, t * r.dp, float(case.engine.load_spread)) / r.ep, stored) + joined
+    active = min(read(case, f, k, t * r.dp, r.ep), stored) + joined
     stored += joined
     padded = active * tiles(rows / active, case.chip.padding.gemm_rows)
     inner = f.intermediate_size / r.moe_tp

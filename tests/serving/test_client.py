@@ -67,6 +67,30 @@ def test_mixed_steps_carry_decode_along() -> None:
     assert shared.tpot_s > alone.tpot_s
 
 
+def test_whole_prompts_wait_for_a_step_with_room() -> None:
+    """Prompts of 600 tokens, 1000 a step: cut, two take 0.1 + 0.2 s; whole, one a step as well, but none is begun."""
+    client, tables = Client(600, 2, 2, requests=2, shortest=1.0), flat(prefill_s=0.0, per_token_s=1e-3)
+    cut = run(client, tables, replace(MIXED, chunk=1000))
+    whole = run(client, tables, replace(MIXED, chunk=1000, whole_prompts=True))
+    # cut: 600 and 400 tokens of both prompts in 1 s, then the 200 left and one decoding token in 0.201 s
+    assert cut.ttft_s == pytest.approx((1.0 + 1.0 + 0.201) / 2)
+    # whole: 600 tokens, then 600 and the first request's decoding token
+    assert whole.ttft_s == pytest.approx((0.6 + 0.6 + 0.601) / 2)
+
+
+def test_a_prompt_longer_than_any_step_is_cut_even_so() -> None:
+    found = run(Client(2500, 2, 1, requests=1, shortest=1.0), flat(), replace(MIXED, chunk=1000, whole_prompts=True))
+    assert found.ttft_s == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("habits", [FIRST, MIXED])
+def test_cold_kernels_hold_up_the_first_burst_alone(habits: Habits) -> None:
+    client = Client(100, 11, 4, requests=40, shortest=1.0)
+    warm, cold = run(client, flat(), habits), run(client, flat(), replace(habits, cold_s=2.0))
+    assert cold.ttft_s - warm.ttft_s == pytest.approx(2.0 * 4 / 40)
+    assert cold.makespan_s - warm.makespan_s == pytest.approx(2.0)
+
+
 def test_decode_tokens_come_out_of_the_mixed_budget() -> None:
     """A chunk that decode fills all but one token of computes one prompt token a step."""
     tight = replace(MIXED, chunk=8, queries=7)

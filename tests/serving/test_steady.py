@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlaplan.costs.engine import exactly
+from mlaplan.costs.factor import Table
 from mlaplan.serving import steady
 from mlaplan.strategy import Strategy, to_table
 from mlaplan.workload import Workload
 
 
 def served(work, decode_s=0.1, prefill_s=2.0, pass_s=None, tokens=1.0, step=None, engine=None, **degrees):
-    table = to_table([Strategy(**degrees)])
+    table = Table(to_table([Strategy(**degrees)]))
     step = np.array([work.new_tokens if step is None else step])
     columns = steady.served(
         table, work, engine or r.engine(), np.array([tokens]), np.array([decode_s]), np.array([prefill_s]),
@@ -47,7 +48,7 @@ def test_acceptance_that_yields_so_many_tokens(p, depth):
 
 
 def steps(work, batch=1, chunk=2048, tokens=1.0):
-    table = to_table([Strategy(batch=batch, prefill_chunk=chunk)])
+    table = Table(to_table([Strategy(batch=batch, prefill_chunk=chunk)]))
     return int(steady.prefill_step_tokens(table, work, np.array([tokens]))[0])
 
 
@@ -235,11 +236,11 @@ def test_more_requests_in_flight_never_lower_throughput_or_time_per_token(osl, f
 
 def test_rows_of_a_table_are_served_one_by_one():
     rows = [Strategy(batch=b, dp=d, replicas=n) for b, d, n in ((1, 1, 1), (64, 2, 1), (9, 1, 3))]
-    table = to_table(rows)
+    table = Table(to_table(rows))
     work = Workload(100, 11, concurrency=50)
     args = (np.ones(3), np.full(3, 0.1), np.full(3, 2.0), np.full(3, 2.5), np.full(3, 100))
     found = steady.served(table, work, r.engine(), *args)
     for i, one in enumerate(rows):
-        alone = steady.served(to_table([one]), work, r.engine(), *(a[:1] for a in args))
+        alone = steady.served(Table(to_table([one])), work, r.engine(), *(a[:1] for a in args))
         for name, column in found.items():
             assert float(column[i]) == float(np.ravel(alone[name])[0])

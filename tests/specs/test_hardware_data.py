@@ -307,3 +307,9 @@ def test_k3_is_marked_as_inferred() -> None:
     assert [b / 1e9 for b in c.scale_up.bandwidth.bounds] == [25, 88, 150]
     assert c.dma is not None
     assert c.dma.overlap is None
+
+
+@pytest.mark.parametrize(("name", "host"), [("gb200", 4), ("ascend-910c-die", 16), ("h200-sxm", 8), ("sc11", 8)])
+def test_hosts_are_whole_parts_of_a_node(name: str, host: int) -> None:
+    link = chip(name).scale_up
+    assert link.host_chips == host and link.chips_per_node % host == 0

@@ -138,3 +138,9 @@ def test_any_override_gives_a_chip_or_is_told(path: str, value: str) -> None:
         assert str(error).startswith("--set ")
     else:
         assert chip.name
+
+
+def test_a_smaller_node_is_one_host_and_a_larger_one_whole_hosts() -> None:
+    assert load_chip("gb200", ["scale_up.chips_per_node=2"]).scale_up.host_chips == 2
+    with pytest.raises(SpecError, match="70 chips do not split into hosts of 4; expected a divisor of 70"):
+        load_chip("gb200", ["scale_up.chips_per_node=70"])

@@ -50,12 +50,24 @@ def test_tpot_rises_with_the_load_and_the_prompt() -> None:
     assert all(short < long for short, long in zip(values[:3], values[3:], strict=True))
 
 
+def test_rows_run_as_the_launch_scripts_run_them() -> None:
+    points = {p.id: p for p in silicon.points()}
+    short, long = points["silicon-trtllm-1024-1024-c64-tpot"], points["silicon-trtllm-8192-1024-c64-tpot"]
+    # (64 + 1024 + 64 + 63) / 64 * 64: a step holds one prompt, which is not cut
+    assert short.strategy == {"tp": 8, "ep": 8, "prefill_chunk": 1152, "kv_dtype": "fp8"}
+    assert short.given == {"memory_fraction": 0.75, "whole_prompts": True}
+    # long prompts of more than 32 requests: attention data parallel
+    assert (long.strategy["tp"], long.strategy["dp"], long.strategy["ep"]) == (1, 8, 8)
+    assert points["silicon-trtllm-8192-1024-c32-tpot"].strategy["tp"] == 8
+    assert points["silicon-sglang-1024-1024-c4-tpot"].given == {"memory_fraction": 0.82}
+
+
 def test_rows_at_the_edge_of_the_cache_are_told() -> None:
     points = {p.id: p for p in silicon.points()}
     most, easy = points["silicon-sglang-8192-1024-c64-ttft"], points["silicon-sglang-1024-1024-c4-ttft"]
-    # SGLang leaves activations outside its fraction, so that all 64 fit; twice as many do not
-    over = replace(most, id="over", workload={**most.workload, "concurrency": 128})
-    full, fits, free = score([over, most, easy])
+    # 0.82 of the device leaves no room for 64 requests of 9216 tokens, and holds half as many
+    half = replace(most, id="half", workload={**most.workload, "concurrency": 32})
+    full, fits, free = score([most, half, easy])
     assert "kv_edge" in full.prediction.flags
     assert "kv_edge" not in fits.prediction.flags
     assert "kv_edge" not in free.prediction.flags

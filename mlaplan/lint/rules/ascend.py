@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from mlaplan.engines.additional_config import config_keys, lifetimes
+from mlaplan.errors import did_you_mean
 from mlaplan.lint.finding import Found
 from mlaplan.lint.rule import LintRule
+from mlaplan.lint.text import Word
 
 if TYPE_CHECKING:
     from mlaplan.lint.view import View
 
 BLOCK = 128
 GRAPH_HEADS = (32, 64, 128)
-R1_NEW = "# mlaplan: engine=vllm-ascend@0.33.0\nvllm serve deepseek-ai/DeepSeek-R1 -tp 16"
+R1_NEW = "# mlaplan: engine=vllm-ascend@0.23.0\nvllm serve deepseek-ai/DeepSeek-R1 -tp 16"
 R1 = "# mlaplan: engine=vllm-ascend\nvllm serve deepseek-ai/DeepSeek-R1 -tp 16"
 
 
@@ -52,6 +56,40 @@ def _interleave(view: View) -> Iterator[Found]:
                     "context parallelism want both equal", f"use {block}")  # fmt: skip
 
 
+def _config(view: View) -> Iterator[Found]:
+    given = view.get("--additional-config")
+    if not isinstance(given, dict):
+        return
+    word, known = view.place("--additional-config"), config_keys(view.version)
+    outside = "info" if view.deployment.candidates.how in ("newer", "older") else None
+    if "=" not in word.text and "." not in word.text:
+        word = view.value_word("--additional-config")
+    for name, value in given.items():
+        if name not in known:
+            other = lifetimes().get(name)
+            hint = f"it is read by {' and '.join(other)}" if other else did_you_mean(name, known)
+            told = (f"{view.label} does not read '{name}': it has no effect", hint)
+            yield Found(_at(word, name), "; ".join(filter(None, told)), severity=outside)
+            continue
+        section = known[name]
+        if section.keys is None or not isinstance(value, dict):
+            continue
+        for key in value:
+            if key not in section.keys:
+                end = "the server stops at it" if section.strict else "it has no effect"
+                told = (f"{view.label} does not read '{name}.{key}': {end}", did_you_mean(key, section.keys))
+                severity = outside or ("error" if section.strict else None)
+                yield Found(_at(word, key), "; ".join(filter(None, told)), severity=severity)
+
+
+def _at(word: Word, key: str) -> Word:
+    """The key within the word that holds the JSON, where the word is written as it is read but for quotes."""
+    at, quotes = word.text.find(f'"{key}"'), word.width - len(word.text)
+    if at < 0 or quotes not in (0, 2):
+        return replace(word, text=key)
+    return replace(word, text=key, col=word.col + quotes // 2 + at + 1, width=len(key))
+
+
 DTYPE = LintRule(
     "MLA551", "ascend-dtype", "warning", "MLA kernels do not take float16",
     "An override of the dtype breaks MLA on the A2 series.", "Leave it out.",
@@ -82,4 +120,13 @@ INTERLEAVE = LintRule(
     "vllm_ascend/platform.py", _interleave, engines=("vllm_ascend",),
 )  # fmt: skip
 
-ASCEND = (DTYPE, BLOCKS, HEADS, INTERLEAVE)
+CONFIG = LintRule(
+    "MLA555", "ascend-config-key", "warning", "a key of --additional-config is not read",
+    "The plugin takes what it knows out of the JSON and passes over the rest without a word; `eplb_config` refuses it "
+    "from 0.18 on.", "Use the nearest match, or remove the key.",
+    f"{R1_NEW} --additional-config '{{\"enable_flashcom1\": true}}'\n",
+    f"{R1_NEW} --additional-config '{{\"enable_flashcomm1\": true}}'\n",
+    "vllm_ascend/ascend_config.py at each version", _config, engines=("vllm_ascend",),
+)  # fmt: skip
+
+ASCEND = (DTYPE, BLOCKS, HEADS, INTERLEAVE, CONFIG)

@@ -14,8 +14,12 @@ if TYPE_CHECKING:
 
 GIB = 2.0**30
 FEW = 1.5  # requests of the longest length; below, one of them can stop all others
+MOST_SHARE = 0.95  # of the memory that an engine can be given
 BIG_WORKSPACE = 2.0  # GiB
-V3 = "vllm serve deepseek-ai/DeepSeek-V3"
+SGLANG = (
+    "# SGLang 0.5.23\n# mlaplan: chip=mi300x\n"
+    "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-R1 --tp 8"
+)
 
 
 def _weights(view: View) -> Iterator[Found]:
@@ -48,15 +52,18 @@ def _tp_or(view: View, other: Word) -> Word:
 
 def _smaller(view: View) -> str:
     """How many chips would hold the weights, by doubling PP, or with experts spread further."""
-    p = view.priced
+    p, m = view.priced, view.priced.memory()
+    raised, least = "", m.weights / m.capacity
+    if view.place(*MEMORY_FLAGS) is not view.launch.anchor and least < MOST_SHARE:
+        raised = f"a fraction above {least:.3g} leaves room besides the weights; or "
     for pp in (2, 4, 8):
         if p.strategy.pp * pp > view.model.layer_count:  # type: ignore[union-attr]
             break
         if p.memory(pp=p.strategy.pp * pp, batch=1).kv_tokens > 0:
             chips = p.strategy.chips_per_replica * pp
             held = f"{chips} chips hold the weights, with PP {p.strategy.pp * pp}"
-            return f"{held}; or take chips with more memory, or smaller weights"
-    return "take more chips, chips with more memory, or smaller weights"
+            return f"{raised}{held}; or take chips with more memory, or smaller weights"
+    return f"{raised}take more chips, chips with more memory, or smaller weights"
 
 
 def _longest(view: View) -> Iterator[Found]:
@@ -75,7 +82,7 @@ def _longest(view: View) -> Iterator[Found]:
                f"{have / GIB:.2f} GiB are left: {m.kv_tokens:,} tokens")  # fmt: skip
     most = m.kv_tokens // 1024 * 1024
     help_ = f"use a longest length of about {most}" if most else "take more chips or a smaller cache dtype"
-    engine_cuts = view.deployment.base == "sglang"  # it starts, and refuses longer requests
+    engine_cuts = view.base == "sglang"  # it starts, and refuses longer requests
     yield Found(view.place("--max-model-len", "--context-length"), message, help_,
                 "warning" if engine_cuts or not sure else None, need, have, "B")  # fmt: skip
 
@@ -103,7 +110,7 @@ def _in_flight(view: View) -> Iterator[Found]:
     if m.concurrency >= batch:
         return
     message = (f"{batch:,} requests in flight of {p.max_len:,} tokens want {batch * m.sequence_tokens:,} KV tokens a "
-               f"rank; about {m.kv_tokens:,} fit, {m.concurrency:.0f} such requests")  # fmt: skip
+               f"rank; about {m.kv_tokens:,} fit, {m.concurrency:.3g} such requests")  # fmt: skip
     yield Found(view.part("batch"), message, "the rest waits or is preempted; shorter requests fit in larger numbers",
                 needed=batch * m.sequence_tokens, available=m.kv_tokens, unit="tokens")  # fmt: skip
 
@@ -121,6 +128,18 @@ def _workspace(view: View) -> Iterator[Found]:
     )
     yield Found(view.part("dp"), message, "count on it, or split attention over 2 or more TP ranks",
                 needed=size, unit="B")  # fmt: skip
+
+
+def _aiter(view: View) -> Iterator[Found]:
+    from mlaplan.lint.pricing import AITER_SHARE, aiter_cuts
+
+    fraction = view.get("--mem-fraction-static")
+    if isinstance(fraction, float | int) and 0 < fraction <= 1 and aiter_cuts(view):
+        explicit = view.get("--attention-backend") == "aiter"
+        yield Found(view.place("--mem-fraction-static"), f"with aiter and a context above 8,192 {view.label} takes "
+                    f"{AITER_SHARE} of the fraction: {AITER_SHARE * fraction:.3g} of the memory, not {fraction}",
+                    "count on it, or raise the fraction by as much", None if explicit else "info",
+                    fraction, round(AITER_SHARE * fraction, 4), "of the memory")  # fmt: skip
 
 
 WEIGHTS = LintRule(
@@ -171,4 +190,14 @@ WORKSPACE = LintRule(
     "vllm/v1/attention/backends/mla/common.py; vllm-project/vllm pull 25290", _workspace, needs=("model", "chip"),
 )  # fmt: skip
 
-CAPACITY = (WEIGHTS, LONGEST, FEW_REQUESTS, IN_FLIGHT, WORKSPACE)
+AITER = LintRule(
+    "MLA604", "aiter-memory", "warning", "the memory fraction is lowered without a word",
+    "With the aiter backend and a context above 8,192 tokens SGLang multiplies the memory fraction by 0.85, also one "
+    "that was given. Where the backend is aiter by the environment alone, it is info.",
+    "Count on it, or raise the fraction by as much.",
+    f"{SGLANG} --attention-backend aiter --context-length 65536 --mem-fraction-static 0.9\n",
+    f"{SGLANG} --attention-backend aiter --context-length 8192 --mem-fraction-static 0.9\n",
+    "sglang/srt/server_args.py", _aiter, engines=("sglang",),
+)  # fmt: skip
+
+CAPACITY = (WEIGHTS, LONGEST, FEW_REQUESTS, IN_FLIGHT, WORKSPACE, AITER)

@@ -16,11 +16,11 @@ V3 = "vllm serve deepseek-ai/DeepSeek-V3"
 
 def _count(view: View) -> Iterator[Found]:
     have, p = view.deployment.devices, view.plan
-    if have is None or p is None or not view.complete:
-        return
-    if _elsewhere(view):
+    if have is None or p is None:
         return
     need = view.world or 1
+    if need == have or not view.complete or _elsewhere(view):
+        return
     parts = [f"{name} {p[key]}" for name, key in (("TP", "tp"), ("PP", "pp"), ("DP", "dp"), ("replicas", "replicas"))
              if p.get(key, 1) > 1]  # fmt: skip
     shown = " x ".join(parts) or "one GPU"
@@ -47,7 +47,7 @@ def _elsewhere(view: View) -> bool:
 
 
 def _attention_dp(view: View) -> Iterator[Found]:
-    if view.deployment.base != "sglang":
+    if view.base != "sglang":
         return
     ranks, groups = view.get("--tp-size", 1), view.get("--dp-size", 1)
     width = view.get("--attn-dp-size", 1)

@@ -19,7 +19,7 @@ LOW_LATENCY_HIDDEN = {2048, 2560, 3072, 4096, 5120, 6144, 7168, 8192}
 
 
 def _eplb(view: View) -> Iterator[Found]:
-    if view.deployment.base != "vllm" or view.plan is None:
+    if view.base != "vllm" or view.plan is None:
         return
     if view.get("--enable-eplb", False):
         if view.plan["ep"] == 1 and view.complete:
@@ -31,7 +31,7 @@ def _eplb(view: View) -> Iterator[Found]:
 
 
 def _all_to_all(view: View) -> Iterator[Found]:
-    if view.deployment.base != "vllm" or view.plan is None:
+    if view.base != "vllm" or view.plan is None:
         return
     name = view.get("--all2all-backend")
     if name == "deepep_low_latency" and view.model is not None and view.model.hidden_size not in LOW_LATENCY_HIDDEN:
@@ -51,7 +51,7 @@ def _prefill_only(view: View) -> bool:
 
 def _dispatch(view: View) -> Iterator[Found]:
     name = "SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK"
-    if view.deployment.base != "sglang" or view.get("--moe-a2a-backend") != "deepep" or view.plan is None:
+    if view.base != "sglang" or view.get("--moe-a2a-backend") != "deepep" or view.plan is None:
         return
     text = view.env(name)
     if name in view.launch.env and (text is None or not text.isdigit()):
@@ -84,7 +84,7 @@ def _next_power(tokens: int) -> int:
 
 
 def _too_many_ranks(view: View) -> Iterator[Found]:
-    if view.deployment.base != "sglang" or view.plan is None or view.model is None:
+    if view.base != "sglang" or view.plan is None or view.model is None:
         return
     moe = [f for f in view.model.ffn.values() if f.kind == "moe"]
     ranks = view.plan["tp"] * view.plan["dp"]
@@ -93,7 +93,7 @@ def _too_many_ranks(view: View) -> Iterator[Found]:
 
 
 def _dense_tp(view: View) -> Iterator[Found]:
-    if view.deployment.base != "sglang" or view.plan is None:
+    if view.base != "sglang" or view.plan is None:
         return
     size, ranks = view.get("--moe-dense-tp-size"), view.get("--tp-size", 1)
     if isinstance(size, int) and size not in (1, ranks):

@@ -58,7 +58,7 @@ def _kind(view: View, complaint: Complaint) -> str:
     if "has no flag" not in complaint.message:
         return "value"
     spelled = view.word_of(complaint.token).text.partition("=")[0].partition(".")[0].replace("_", "-")
-    gone = spelled in view.table.lifetimes or spelled in LONG_GONE.get(view.deployment.base, {})
+    gone = spelled in view.table.lifetimes or spelled in LONG_GONE.get(view.base, {})
     return "removed" if gone else "unknown"
 
 
@@ -92,8 +92,8 @@ def _value_unknown(view: View, complaint: Complaint) -> bool:
 
 def _replacement(view: View, spelled: str, text: str) -> tuple[str | None, str | None]:
     name = spelled.replace("_", "-")
-    told = LONG_GONE.get(view.deployment.base, {}).get(name)
-    new = REPLACED.get(view.deployment.base, {}).get(name)
+    told = LONG_GONE.get(view.base, {}).get(name)
+    new = REPLACED.get(view.base, {}).get(name)
     if new is None or view.table.name(new.split()[0].partition(".")[0]) is None:
         return told or None, None
     safe = new if " " not in new and "." not in new and not text.partition("=")[1] else None
@@ -160,11 +160,11 @@ def _stale_env(view: View) -> Iterator[Found]:
 
 
 def _deprecated(view: View) -> Iterator[Found]:
-    if view.deployment.base == "vllm" and view.has("--disable-log-requests"):
+    if view.base == "vllm" and view.has("--disable-log-requests"):
         word = view.place("--disable-log-requests")
         yield Found(word, f"--disable-log-requests is deprecated in {view.label}", "use --no-enable-log-requests",
                     edit="--no-enable-log-requests" if view.table.name("--enable-log-requests") else None)  # fmt: skip
-    if view.deployment.base == "sglang" and view.table.name("--attn-dp-size") and view.has("--enable-dp-attention"):
+    if view.base == "sglang" and view.table.name("--attn-dp-size") and view.has("--enable-dp-attention"):
         word = view.place("--enable-dp-attention")
         yield Found(word, f"{view.label} translates --enable-dp-attention with --dp-size until the end of 2026 only",
                     "use --attn-dp-size N in place of --dp-size N --enable-dp-attention")  # fmt: skip

@@ -38,7 +38,7 @@ def backend(view: View) -> tuple[str, Word] | None:
     if isinstance(config, dict) and isinstance(config.get("backend"), str):
         return config["backend"], view.place("--attention-config")
     name_ = view.env("VLLM_ATTENTION_BACKEND")
-    if view.deployment.base == "vllm" and name_ and not at_least(view.version, "0.26.0"):
+    if view.base == "vllm" and name_ and not at_least(view.version, "0.26.0"):
         return name_, view.launch.env["VLLM_ATTENTION_BACKEND"]
     return None
 
@@ -76,7 +76,7 @@ def _ready(view: View) -> bool:
 
 def _backend_chip(view: View) -> Iterator[Found]:
     found = backend(view)
-    gone = REMOVED_BACKENDS.get(view.deployment.base, {}).get(found[0]) if found else None
+    gone = REMOVED_BACKENDS.get(view.base, {}).get(found[0]) if found else None
     if found is not None and gone is not None and at_least(view.version, gone):
         yield Found(found[1], f"{view.label} has no backend {found[0]} any more", "leave the choice to the engine")
         return
@@ -127,9 +127,9 @@ def _dtype_help(view: View, dtype: str) -> str | None:
 
     assert view.chip is not None
     name = "kv_cache_config.dtype" if view.engine == "trtllm" else "--kv-cache-dtype"
-    later = [v for v in engine_versions(view.deployment.base) if at_least(v, view.version) and v != view.version]
+    later = [v for v in engine_versions(view.engine) if at_least(v, view.version) and v != view.version]
     for version in later:
-        profile = load_profile(f"{view.deployment.base}@{version}")
+        profile = load_profile(f"{view.engine}@{version}")
         if dtype in profile.kv_dtypes(view.chip.efficiency_class, view.attention or "mla"):
             return f"leave {name} at auto, or use {profile.label}"
     return f"leave {name} at auto"
@@ -151,9 +151,7 @@ def _block(view: View) -> Iterator[Found]:
     if not kernels:
         return
     word, explicit = view.part("block_size"), backend(view)
-    silent = view.profile.kernel_choice == "chip" or (
-        view.deployment.base == "vllm" and not at_least(view.version, "0.15.1")
-    )
+    silent = view.profile.kernel_choice == "chip" or (view.base == "vllm" and not at_least(view.version, "0.15.1"))
     automatic = view.profile.automatic(view.chip.efficiency_class, view.attention or "mla", dtype)
     chosen = kernels[0] if explicit or automatic is None or automatic not in kernels else automatic
     if explicit is None and not silent and any(_takes(k, block) for k in kernels):
@@ -201,13 +199,13 @@ def _dcp(view: View) -> Iterator[Found]:
 
 def _nvfp4(view: View) -> Iterator[Found]:
     dtype = view.get("--kv-cache-dtype")
-    if view.deployment.base == "vllm" and dtype == "nvfp4" and view.attention in ("mla", "mla_sparse"):
+    if view.base == "vllm" and dtype == "nvfp4" and view.attention in ("mla", "mla_sparse"):
         yield Found(view.place("--kv-cache-dtype"), f"{view.label} has no nvfp4 KV cache with MLA", "use fp8 or auto")
 
 
 def _aiter_heads(view: View) -> Iterator[Found]:
     p, model = view.plan, view.model
-    if p is None or model is None or view.attention != "mla" or view.deployment.base != "vllm":
+    if p is None or model is None or view.attention != "mla" or view.base != "vllm":
         return
     if at_least(view.version, "0.26.0") or view.env("VLLM_ROCM_USE_AITER") != "1":
         return
@@ -222,7 +220,7 @@ def _aiter_heads(view: View) -> Iterator[Found]:
 
 
 def _mla_off(view: View) -> Iterator[Found]:
-    if view.attention not in ("mla", "mla_sparse") or view.deployment.base != "vllm" or view.model is None:
+    if view.attention not in ("mla", "mla_sparse") or view.base != "vllm" or view.model is None:
         return
     a = next(a for a in view.model.attention.values() if a.kind == "mla")
     width = a.qk_nope_head_dim + a.qk_rope_head_dim

@@ -15,15 +15,16 @@ CONTEXT = 4096  # cached tokens of a priced decode step
 SEQUENCES = 32  # in flight over all attention-DP ranks
 MANY = 64  # in flight on a rank, where it serves for throughput
 WORTH = 1.25  # a gain below this is within what the model does not know
-WORTH_NODES = 1.1  # the same operators over other links: their difference is known better
+WORTH_SAME = 1.1  # the same work on the same chips, divided otherwise: the difference is known better
 SMALL_CHUNK = 2048
+FEW = 2  # requests on a rank
 V3 = "vllm serve deepseek-ai/DeepSeek-V3"
 
 
 def _priceable(view: View) -> bool:
     """Whether a step of this deployment has a price: a model and a chip, and a network if it spans nodes."""
     p = view.priced
-    if p is None or view.engine == "vllm_ascend":
+    if p is None:
         return False
     heads = [a.heads for a in p.question.setting.model.attention.values()]
     if any(h % p.strategy.tp for h in heads):
@@ -45,7 +46,7 @@ def _decodes(view: View) -> bool:
 
 
 def _eager(view: View) -> Iterator[Found]:
-    flag = "--enforce-eager" if view.deployment.base == "vllm" else "--disable-cuda-graph"
+    flag = "--enforce-eager" if view.base == "vllm" else "--disable-cuda-graph"
     if not view.get(flag, False) or not _decodes(view):
         return
     word = view.place(flag)
@@ -90,7 +91,7 @@ def _across_nodes(view: View) -> Iterator[Found]:
         yield Found(word, head, None, "info")
         return
     yield Found(word, f"{head}; with {best[2]} it is {100 * best[1]:.0f} % of {1e3 * best[0]:.0f} ms",
-                f"use {best[2]}", None if best[0] * WORTH_NODES < step else "info", step, best[0], "s")  # fmt: skip
+                f"use {best[2]}", None if best[0] * WORTH_SAME < step else "info", step, best[0], "s")  # fmt: skip
 
 
 def _alternatives(p: Any, inside: int, batch: int) -> Iterator[tuple[str, int, dict[str, Any]]]:
@@ -149,10 +150,32 @@ def _experts_whole(view: View) -> Iterator[Found]:
     now, then = p.decode_s(batch, _context(view))[0], p.decode_s(batch, _context(view), ep=ranks)[0]
     if then * WORTH > now:
         return
-    flag = "--enable-expert-parallel" if view.deployment.base == "vllm" else f"--ep-size {ranks}"
+    flag = "--enable-expert-parallel" if view.base == "vllm" else f"--ep-size {ranks}"
     yield Found(view.part("dp"), f"every expert is cut over {ranks} ranks: a decode step of {batch} sequences a "
                 f"rank takes about {1e3 * now:.0f} ms, with whole experts on each rank {1e3 * then:.0f} ms",
                 f"add {flag}",
+                needed=now, available=then, unit="s")  # fmt: skip
+
+
+def _few_for_dp(view: View) -> Iterator[Found]:
+    """Attention DP although no more requests are admitted than TP attention would serve faster."""
+    p = view.priced
+    if p is None or not _priceable(view) or view.plan is None or view.plan["batch"] is None or not _decodes(view):
+        return
+    s = p.strategy
+    ranks, in_flight = s.tp * s.dp, s.batch * s.dp
+    inside = p.question.setting.chip.scale_up.chips_per_node
+    heads = [a.heads for a in p.question.setting.model.attention.values()]
+    if s.dp == 1 or s.batch > FEW or ranks > inside or any(h % ranks for h in heads) or not p.fits(tp=ranks, dp=1):
+        return
+    now = p.decode_s(s.batch, _context(view))[0]
+    then = p.decode_s(in_flight, _context(view), tp=ranks, dp=1, ep=s.ep)[0]
+    if then * WORTH_SAME > now:
+        return
+    forced = view.attention == "mla_sparse" and not view.profile.parallel.sparse_tp
+    help_ = "use a version with TP attention for sparse models" if forced else "use TP attention for so few requests"
+    yield Found(view.part("dp"), f"at most {in_flight} requests are admitted: a decode step takes about "
+                f"{1e3 * now:.0f} ms, with TP {ranks} attention {1e3 * then:.0f} ms", help_,
                 needed=now, available=then, unit="s")  # fmt: skip
 
 
@@ -216,4 +239,15 @@ SMALL_BUDGET = LintRule(
     "the prefill step of the cost model", _small_budget, needs=("model", "chip"),
 )  # fmt: skip
 
-PERFORMANCE = (EAGER, ACROSS, REPLICATED, EXPERTS_WHOLE, SMALL_BUDGET)
+FEW_FOR_DP = LintRule(
+    "MLA706", "few-for-attention-dp", "info", "attention DP at a concurrency where TP attention is faster",
+    "With a request or two on a rank each rank streams all attention weights for them, and ranks without any wait.",
+    "Use TP attention where few requests are served at a time.",
+    "# SGLang 0.5.23\n# mlaplan: chip=h200-sxm\npython -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3.2 "
+    "--tp 8 --attn-dp-size 8 --max-running-requests 8\n",
+    "# SGLang 0.5.23\n# mlaplan: chip=h200-sxm\npython -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3.2 "
+    "--tp 8 --max-running-requests 8\n",
+    "the decode step of the cost model; sgl-project/sglang issue 11358", _few_for_dp, needs=("model", "chip"),
+)  # fmt: skip
+
+PERFORMANCE = (FEW_FOR_DP, EAGER, ACROSS, REPLICATED, EXPERTS_WHOLE, SMALL_BUDGET)

@@ -3,51 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from mlaplan.engines.load import load_profile
 from mlaplan.lint import names
 from mlaplan.lint.finding import Found
 from mlaplan.lint.rule import LintRule
 
 if TYPE_CHECKING:
+    from mlaplan.engines.limits import Limit
     from mlaplan.lint.view import View
 
 V3 = "vllm serve deepseek-ai/DeepSeek-V3"
 
 
-def cells(view: View) -> dict[str, Any] | None:
-    """The deployment as one row of the planner's table."""
-    p = view.plan
-    if p is None or view.model is None:
-        return None
-    from mlaplan.costs.precision import quantised
-    from mlaplan.strategy import CODED
+Verdicts = dict[str, str | None]  # rule -> what it says of a deployment, None where it holds
+_KNOWN: dict[tuple[Any, ...], Verdicts] = {}
 
-    row = {name: p[name] for name in ("tp", "pp", "dp", "ep", "dcp", "cp", "kv_layout", "kv_dtype", "mtp")}
-    if row["kv_dtype"] not in CODED["kv_dtype"]:
-        return None
-    return {**row, "replicas": p.get("replicas", 1), "weight_dtype": quantised(view.model)}
+
+def _verdicts(view: View, row: dict[str, Any]) -> Verdicts:
+    """What is known of deployments with the same model, chip, engine and degrees: many files differ in none of them."""
+    key = (id(view.model), id(view.chip), view.engine, view.version, redundant(view), *row.values())
+    return _KNOWN.setdefault(key, {})
 
 
 def _applies(name: str, part: str | tuple[str, ...], *, only: Callable[[View], bool] | None = None) -> Any:
     """A check that asks the planner's rule of this name and reports at the flag behind `part`."""
+    parts = (part,) if isinstance(part, str) else part
 
     def check(view: View) -> Iterator[Found]:
-        row = cells(view)
-        if row is None or (only is not None and not only(view)):
+        row = view.row
+        if row is None:
             return
-        from mlaplan.rules import legality
+        known = _verdicts(view, row)
+        if known.get(name, "") is None or (only is not None and not only(view)):
+            return
+        if name not in known:
+            from mlaplan.rules import legality
 
-        rule = getattr(legality, name)
-        question = _question(view, with_engine=name == "BLOCK")
-        if not rule.violated(question, row):
+            rule, question = getattr(legality, name), _question(view, with_engine=name == "BLOCK")
+            known[name] = rule.detail(question, row) if rule.violated(question, row) else None
+        if (said := known[name]) is None:
             return
-        parts = (part,) if isinstance(part, str) else part
         places = [view.part(one) for one in parts]
         word = next((place for place in places if place is not view.launch.anchor), view.launch.anchor)
         assert view.model is not None
-        yield Found(word, f"{view.model.title}: {rule.detail(question, row)}", advice(view, name))
+        yield Found(word, f"{view.model.title}: {said}", advice(view, name))
 
     return check
 
@@ -62,13 +66,24 @@ def _heads(view: View) -> Iterator[Found]:
     yield from _applies("HEADS", "tp")(view)
 
 
+def _node(view: View) -> Iterator[Found]:
+    """Groups over nodes: a TP group that straddles them costs every step, a stage of DP ranks its all-to-all."""
+    row = view.row
+    if row is None or view.chip is None or not heads_divide(view):
+        return
+    tp, per_node = row["tp"], view.chip.scale_up.chips_per_node
+    straddles = tp % per_node != 0 if tp > per_node else per_node % tp != 0
+    for found in _applies("NODE", ("tp", "dp"))(view):
+        yield found if straddles else replace(found, severity="info")
+
+
 def advice(view: View, name: str) -> str | None:
     """Values that would be legal, where a short list of them exists."""
     if name == "HEADS" and view.model is not None:
         heads = [a.heads for a in view.model.attention.values()]
         fitting = [n for n in range(1, 65) if all(h % n == 0 for h in heads)]
         return f"use TP {', '.join(map(str, fitting[:10]))}"
-    row = cells(view)
+    row = view.row
     if name == "BLOCK" and row is not None:
         fitting = [tp for tp in (1, 2, 4, 8, 16, 32) if tp < row["tp"] and not _breaks_block(view, {**row, "tp": tp})]
         return f"use TP {fitting[-1]} or less, with PP for the other chips" if fitting else None
@@ -92,7 +107,7 @@ def _question(view: View, *, with_engine: bool = False) -> Any:
     if with_engine:
         from mlaplan.lint.pricing import setting_of
 
-        chip = view.chip or names.chip(ANY_CHIP, view.deployment.base)
+        chip = view.chip or names.chip(ANY_CHIP, view.base)
         engine = setting_of(chip, view.model, view.profile).engine
     setting = SimpleNamespace(model=view.model, chip=view.chip, engine=engine, redundant_experts=redundant(view))
     return SimpleNamespace(setting=setting)
@@ -142,37 +157,38 @@ LIMITED = {"ep": "error", "dp": "error", "dcp": "warning", "cp": "warning", "tp"
 
 
 def _limits(view: View) -> Iterator[Found]:
-    row = cells(view)
-    if row is None or view.chip is None or view.model is None or view.engine == "vllm_ascend":
+    if view.row is None or view.chip is None or view.model is None or view.plan is None:
         return
-    from mlaplan.engines.limits import limits
-
     chip_class = view.chip.efficiency_class
-    if chip_class not in view.profile.runs_on:
+    if chip_class not in view.profile.runs_on or view.chip.name in view.profile.not_on:
         other = view.profile.elsewhere.get(chip_class)
         hint = f"; {other} does" if other else ""
         yield Found(view.launch.anchor, f"{view.label} does not run on {view.chip.title}{hint}")
         return
-    heads = max(a.heads for a in view.model.attention.values())
-    moe = any(f.kind == "moe" for f in view.model.ffn.values())
-    from mlaplan.engines.profile import attention_kind
-
-    kind = attention_kind(view.model)
-    block = view.plan["block_size"] if view.plan else None
-    block = block or view.profile.default_block(chip_class, kind, row["kv_dtype"])
-    strategy = SimpleNamespace(**row, block_size=block or 64, two_batch_overlap=view.plan["two_batch_overlap"])  # type: ignore[index]
     from mlaplan.lint.rules.kernels import backend
 
-    told, named = set(), backend(view)
-    for limit in limits(view.profile, kind, chip_class, heads=heads, moe=moe):
-        if limit.part not in LIMITED or not limit.breaks(strategy):
-            continue
-        if limit.part == "dcp" and named is not None:
+    heads = max(a.heads for a in view.model.attention.values())
+    moe = any(f.kind == "moe" for f in view.model.ffn.values())
+    kind = view.attention or "mla"
+    block = view.plan["block_size"] or view.profile.default_block(chip_class, kind, view.row["kv_dtype"])
+    strategy = SimpleNamespace(**view.row, block_size=block or 64, two_batch_overlap=view.plan["two_batch_overlap"])
+    named = backend(view) is not None
+    told = set()
+    for limit in _limits_of(view.engine, view.version, kind, chip_class, heads, moe):
+        if limit.part == "dcp" and named:
             continue  # what the named backend can do is what counts
-        text = limit.text(strategy)
-        if text not in told:
+        if limit.breaks(strategy) and (text := limit.text(strategy)) not in told:
             told.add(text)
             yield Found(view.part(limit.part), text, severity=LIMITED[limit.part])
+
+
+@lru_cache(maxsize=256)
+def _limits_of(engine: str, version: str, kind: str, chip_class: str, heads: int, moe: bool) -> tuple[Limit, ...]:
+    """The limits of an engine that a deployment can break."""
+    from mlaplan.engines.limits import limits
+
+    profile = load_profile(f"{engine}@{version}")
+    return tuple(one for one in limits(profile, kind, chip_class, heads=heads, moe=moe) if one.part in LIMITED)
 
 
 HEADS = LintRule(
@@ -245,4 +261,23 @@ STAGES = LintRule(
     "vllm/distributed/utils.py, get_pp_indices", _applies("STAGES", "pp"), needs=("model",),
 )  # fmt: skip
 
-PLANNER = (HEADS, DCP, BLOCK, EXPERTS, EP_WIDTH, STAGES, WEIGHTS, ENGINE)
+NODE = LintRule(
+    "MLA106", "node-boundary", "warning", "a TP group straddles nodes unevenly",
+    "Groups that start in one node and end in another put part of every collective on the slow link. Where only the "
+    "attention-DP ranks of a stage do, it is info. Nodes are as large as the chip's file says, or as the pods, "
+    "--nnodes or a comment `# mlaplan: node=4` say.",
+    "Choose a TP that divides a node, or is whole nodes.",
+    "# vLLM 0.33.0\n# mlaplan: chip=h100-sxm\nvllm serve zai-org/GLM-4.7-Flash -tp 5 -pp 2\n",
+    "# vLLM 0.33.0\n# mlaplan: chip=h100-sxm\nvllm serve zai-org/GLM-4.7-Flash -tp 4 -pp 4\n",
+    "rules/legality.py", _node, needs=("model", "chip"),
+)  # fmt: skip
+NETWORK = LintRule(
+    "MLA107", "no-scale-out", "info", "a replica spans nodes, and nothing is known of the network between them",
+    "The chip's file has no scale_out figure: what communication costs is not priced, so no rule can warn of it.",
+    "Add scale_out to a copy of the chip's file.",
+    "# vLLM 0.33.0\n# mlaplan: chip=sc11\nvllm serve deepseek-ai/DeepSeek-V3 -tp 8 -pp 4\n",
+    "# vLLM 0.33.0\n# mlaplan: chip=h200-sxm\nvllm serve deepseek-ai/DeepSeek-V3 -tp 8 -pp 4\n",
+    "rules/legality.py", _applies("NETWORK", ("pp", "tp")), needs=("model", "chip"),
+)  # fmt: skip
+
+PLANNER = (HEADS, DCP, BLOCK, EXPERTS, EP_WIDTH, NODE, NETWORK, STAGES, WEIGHTS, ENGINE)

@@ -17,7 +17,7 @@ SG = "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 8
 
 
 def _budget(view: View) -> Iterator[Found]:
-    if view.deployment.base != "vllm" or view.plan is None:
+    if view.base != "vllm" or view.plan is None:
         return
     tokens, seqs = view.plan["prefill_chunk"], view.plan["batch"]
     word = view.place("--max-num-batched-tokens")
@@ -33,7 +33,7 @@ def _budget(view: View) -> Iterator[Found]:
 
 
 def _chunk_page(view: View) -> Iterator[Found]:
-    if view.deployment.base != "sglang" or view.get("--disaggregation-mode") == "decode":
+    if view.base != "sglang" or view.get("--disaggregation-mode") == "decode":
         return
     chunk, page = view.get("--chunked-prefill-size"), view.get("--page-size")
     if page is None and view.chip is not None and view.attention is not None and view.plan is not None:
@@ -49,7 +49,7 @@ def _chunk_page(view: View) -> Iterator[Found]:
 
 
 def _too_long(view: View) -> Iterator[Found]:
-    if view.model is None or view.plan is None or view.deployment.base != "vllm":
+    if view.model is None or view.plan is None or view.base != "vllm":
         return
     length, most = view.plan["max_model_len"], view.model.max_position
     changed = view.has("--hf-overrides") or view.has("--rope-scaling")
@@ -65,7 +65,7 @@ def _drafts(view: View) -> Iterator[Found]:
         return
     config = view.get("--speculative-config")
     drafted = view.plan["mtp"]
-    own = view.deployment.base == "sglang" and not view.has("--speculative-draft-model-path")
+    own = view.base == "sglang" and not view.has("--speculative-draft-model-path")
     if isinstance(config, dict):
         method = config.get("method", "")
         own = not config.get("model") and method in ("mtp", "deepseek_mtp")
@@ -75,13 +75,33 @@ def _drafts(view: View) -> Iterator[Found]:
     if view.model.mtp is None:
         yield Found(word, f"{view.model.title} has no MTP layer to draft {drafted} tokens with", "name a draft model",
                     "warning")  # fmt: skip
-    elif view.deployment.base == "vllm" and drafted % view.model.mtp.layers:
+    elif view.base == "vllm" and drafted % view.model.mtp.layers:
         yield Found(word, f"num_speculative_tokens {drafted} is no multiple of the {view.model.mtp.layers} MTP layers",
                     f"use a multiple of {view.model.mtp.layers}")  # fmt: skip
 
 
+ROPE = {"rope_scaling", "rope_parameters", "max_position_embeddings", "rope_theta"}
+
+
+def _draft_rope(view: View) -> Iterator[Found]:
+    """Overrides that lengthen the model and, given as a mapping, do not reach its draft."""
+    overrides, p = view.get("--hf-overrides"), view.plan
+    if p is None or view.model is None or not p["mtp"] or not isinstance(overrides, dict):
+        return
+    inner = overrides.get("text_config")
+    keys = {*overrides, *(inner if isinstance(inner, dict) else ())} & ROPE
+    config, length, native = view.get("--speculative-config"), p["max_model_len"], view.model.max_position
+    if not keys or not at_least(view.version, "0.33.0") or not isinstance(config, dict) or config.get("model"):
+        return
+    if length and length > native:
+        yield Found(view.place("--hf-overrides"), f"{min(keys)} does not reach the draft: while any sequence of the "
+                    f"batch is longer than its {native:,} positions, none of the {p['mtp']} drafts of a step is "
+                    "accepted", f"keep --max-model-len within {native}, or draft nothing",
+                    needed=length, available=native, unit="tokens")  # fmt: skip
+
+
 def _interleave(view: View) -> Iterator[Found]:
-    if view.deployment.base != "vllm" or view.plan is None:
+    if view.base != "vllm" or view.plan is None:
         return
     flag = "--cp-kv-cache-interleave-size"
     size, block = view.get(flag), view.plan["block_size"]
@@ -150,4 +170,17 @@ INTERLEAVE = LintRule(
     "vllm/config/vllm.py; vllm/v1/worker/cp_utils.py", _interleave, "vLLM from 0.15.1 on", ("vllm",),
 )  # fmt: skip
 
-SCHEDULER = (BUDGET, CHUNK, LENGTH, DRAFTS, INTERLEAVE, NIXL)
+DRAFT_ROPE = LintRule(
+    "MLA527", "draft-rope-override", "warning", "the draft does not see the rope override",
+    "vLLM applies --hf-overrides that are a mapping to the model alone. Its MTP draft keeps the native length: beyond "
+    "it dummy tokens are drafted for the whole batch, of which none is accepted.",
+    "Keep the longest length within the native one, or draft nothing.",
+    f"# vLLM 0.33.0\n{V3} --max-model-len 262144 --hf-overrides '{{\"rope_parameters\": {{\"rope_type\": \"yarn\", "
+    "\"factor\": 4.0}}' --speculative-config '{\"method\": \"mtp\", \"num_speculative_tokens\": 1}'\n",
+    f"# vLLM 0.33.0\n{V3} --max-model-len 131072 "
+    "--speculative-config '{\"method\": \"mtp\", \"num_speculative_tokens\": 1}'\n",
+    "vllm/config/speculative.py; vllm-project/vllm issue 58080", _draft_rope, "vLLM 0.33.0; earlier ones were not read",
+    ("vllm",), ("model",),
+)  # fmt: skip
+
+SCHEDULER = (BUDGET, CHUNK, LENGTH, DRAFTS, INTERLEAVE, NIXL, DRAFT_ROPE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from mlaplan.engines.flags import MOST_HINTS
 from mlaplan.errors import did_you_mean
 from mlaplan.lint.finding import Found
 from mlaplan.lint.rule import LintRule
@@ -45,14 +46,14 @@ def _degrees(view: View) -> Iterator[Found]:
 
 
 def _keys(view: View) -> Iterator[Found]:
-    known = view.table.settings
+    known, hints = view.table.settings, 0
     for name, setting in view.launch.settings.items():
         if "." in name or name in known:
             continue
         if name in PLACES:
             yield Found(setting.word, f"{name} is a flag of the command line and no key of the options file",
                         f"write {PLACES[name]}")  # fmt: skip
-        elif hint := did_you_mean(name, known):
+        elif (hints := hints + 1) <= MOST_HINTS and (hint := did_you_mean(name, known)):
             yield Found(setting.word, f"{view.label} is not known to have an option {name}; {hint}", None, "info")
 
 

@@ -1,0 +1,114 @@
+"""`mlaplan simulate`: requests through a plan, event by event."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mlaplan.cli import options as o
+from mlaplan.cli.formats import Format
+from mlaplan.errors import EXIT_FINDINGS, EXIT_OK
+
+if TYPE_CHECKING:
+    from mlaplan.report.simulate_text import Simulated
+
+
+class Routing(StrEnum):
+    """Which rank gets a request."""
+
+    round_robin = "round-robin"
+    least_loaded = "least-loaded"
+    cache_aware = "cache-aware"
+
+
+def simulate(
+    plan: Annotated[str | None, typer.Argument(metavar="[PLAN]", help="A plan of `recommend --save-plan`.")] = None,
+    trace: Annotated[
+        str | None,
+        typer.Option("--trace", metavar="FILE", help="Requests as JSON lines in Mooncake's format; chat: one of ours."),
+    ] = None,
+    synthetic: Annotated[
+        int | None,
+        typer.Option("--synthetic", min=1, max=o.MOST, metavar="N", help="Draw N requests of conversations."),
+    ] = None,
+    isl: Annotated[
+        str | None,
+        typer.Option("--isl", metavar="DIST", help="Prompt tokens: 4k, uniform:SHORTEST:LONGEST, lognormal:MEAN:CV."),
+    ] = None,
+    osl: Annotated[str | None, typer.Option("--osl", metavar="DIST", help="Output tokens, likewise.")] = None,
+    requests: Annotated[
+        int | None,
+        typer.Option("--requests", min=1, max=o.MOST, metavar="N", help="How many to draw, or to take of a trace."),
+    ] = None,
+    rate: o.Rate = None,
+    burstiness: Annotated[
+        float | None,
+        typer.Option("--burstiness", metavar="X", help="Shape of gamma gaps: 1 is Poisson, less is burstier."),
+    ] = None,
+    concurrency: o.Concurrency = None,
+    prefill: Annotated[
+        str | None,
+        typer.Option("--prefill", metavar="PLAN", help="Compute prompts on this plan, outputs alone on the other."),
+    ] = None,
+    routing: Annotated[
+        Routing, typer.Option("--routing", help="Which attention-DP rank or replica gets a request.")
+    ] = Routing.least_loaded,
+    prefix_cache: Annotated[
+        bool, typer.Option("--prefix-cache/--no-prefix-cache", help="Keep the blocks of prompts for reuse.")
+    ] = True,
+    ttft: Annotated[
+        str | None, typer.Option("--ttft", metavar="LIMIT", help="Time to the first token: p95:2s, or 2s for the mean.")
+    ] = None,
+    tpot: Annotated[
+        str | None, typer.Option("--tpot", metavar="LIMIT", help="Time per output token: p95:50ms, or 50ms.")
+    ] = None,
+    band: Annotated[
+        bool, typer.Option("--band/--no-band", help="Run again with all that is unknown at its fast and slow ends.")
+    ] = True,
+    seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Of everything that is drawn.")] = 0,
+    write_trace: Annotated[
+        str | None, typer.Option("--write-trace", metavar="FILE", help="Write the requests as a trace.")
+    ] = None,
+    plot: Annotated[
+        str | None, typer.Option("--plot", metavar="PATH", help="Draw distributions and the state over time.")
+    ] = None,
+    output: Annotated[Format, typer.Option("--format", help="How to write the result.")] = Format.table,
+    file: o.Output = None,
+) -> int:
+    """Run requests through a plan, event by event: queues, cache, tails.
+
+    Without a trace or lengths the plan's own workload is taken. Exit code: 0, 1 where a limit is missed.
+    """
+    from mlaplan.cli import simulating
+    from mlaplan.cli.limits import limit
+    from mlaplan.cli.output import check, check_picture, write
+
+    for path in (file, write_trace):
+        check(path)
+    check_picture(plot)
+    limits = limit("--ttft", ttft), limit("--tpot", tpot)
+    asked = simulating.Asked(trace, synthetic, isl, osl, requests, rate, burstiness, concurrency, seed)
+    if plan is None:
+        simulating.only_write(asked, write_trace, plot)
+        return EXIT_OK
+    found = simulating.run(plan, prefill, asked, routing.value, prefix_cache, limits, write_trace, band)
+    write(_rendered(found, output), file)
+    if plot is not None:
+        from mlaplan.cli.questions import tell
+        from mlaplan.report.simulate_plot import draw
+
+        draw(found, plot)
+        tell([f"wrote {plot}"])
+    return EXIT_OK if found.met else EXIT_FINDINGS
+
+
+def _rendered(found: Simulated, output: Format) -> str:
+    from mlaplan.report import simulate_data, simulate_text, tables
+
+    if output is Format.json:
+        return tables.as_json(simulate_data.document(found))
+    if output is Format.csv:
+        return tables.as_csv(simulate_data.rows(found))
+    return simulate_text.markdown(found) if output is Format.md else simulate_text.report(found)

@@ -1,0 +1,290 @@
+"""One replica: attention-DP ranks that step together, from one scheduling decision to the next.
+
+A decision leads to one step with prompts, or to a stretch of decode rounds in which nothing changes: no sequence ends,
+no rank runs out of blocks, no other rank becomes the slowest, and the step table stays on one segment. Over a stretch
+the context grows by the same in each round, so j rounds take
+
+    T(j) = j d + g j (j - 1) / 2        d the first round, g the growth of a round's time from one to the next
+
+An arrival cuts a stretch at the first round whose decision knew of it. All ranks wait for the slowest: a step is priced
+as if each had the work of the fullest, less what routed experts are spared by the others having less.
+
+With prompts (T new tokens on a rank, b sequences that decode):
+    prefill first   prefill(T); decode waits
+    mixed           max( prefill(T + b q) + decode(b, c) - decode(b, least), decode(b, c) )
+as the matrix products are shared, with q tokens of each sequence; `least` is a context that costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlaplan.serving.simulator.rank import NOTHING, Prompts, Rank
+from mlaplan.serving.simulator.record import Tally
+from mlaplan.serving.simulator.sequence import Sequence
+from mlaplan.serving.simulator.server import Server
+
+TICK = 1e-9  # s: closer than this is at once, whatever the rounding of sums
+LEAST_CONTEXT = 1.0
+
+
+class Ended(NamedTuple):
+    """What a step brought: (rank, sequence) with all of its prompt, and those whose output is done."""
+
+    prompted: list[tuple[Rank, Sequence]]
+    finished: list[tuple[Rank, Sequence]]
+    drain_s: float  # until the step's tokens are out of the last stage
+
+
+class Replica:
+    """`begin` decides and says when the step ends; `cut` shortens a stretch; `end` brings its results."""
+
+    def __init__(self, server: Server, tally: Tally, longest: int) -> None:
+        self.server, self.tally = server, tally
+        self.ranks = [Rank(server, place) for place in range(server.ranks)]
+        self.round = 0
+        self.version = 0  # of the step under way; others in the queue of events are void
+        self.busy = False
+        self.ends: list[tuple[int, int, Sequence, Rank]] = []  # heap by the round in which a sequence ends
+        self.ring = 1 << (longest + 2).bit_length()  # rounds that a sequence can have ahead of it
+        self.grow = np.zeros((server.ranks, self.ring), dtype=np.int64)  # blocks to take, by rank and round
+        self.history: deque[float] = deque([0.0] * server.lag_steps, maxlen=max(server.lag_steps, 1))
+        self.start_s = self.first_s = self.slope_s = self.drain_s = 0.0
+        self.rounds = 0  # of the step under way; 0 with prompts alone
+        self.prompts: list[Prompts] = []
+        self.received: list[tuple[Rank, Sequence]] = []  # handed over and now admitted: the transfer may start
+        self.arrived: list[tuple[Rank, Sequence]] = []  # transferred: to decode from the next step on
+        self.last_s = 0.0  # end of the last round
+        self.joined: list[tuple[float, int]] = []  # (first token, sequences) since
+
+    # ---- deciding ----
+
+    def begin(self, now: float) -> float | None:
+        """Starts a step: when it ends, None where there is nothing to do."""
+        self.start_s = now
+        for rank, s in self.arrived:
+            rank.received(s)
+            self.run(rank, s, now)
+        self.arrived.clear()
+        found = self._decide(now)
+        if not found and not any(rank.running for rank in self.ranks):
+            # an idle replica sees what is there at once
+            self.history.extend([now] * self.server.lag_steps)
+            found = self._decide(now)
+        running = any(rank.running for rank in self.ranks)
+        self.busy = found or running
+        if not self.busy:
+            return None
+        self.version += 1
+        if found:
+            return now + self._prompt_step()
+        self._stretch()
+        return now + self.after(self.rounds)
+
+    def _decide(self, now: float) -> bool:
+        """Requests that the decision knows of are admitted as far as the step reaches: whether it has prompts."""
+        h = self.server
+        known = (self.history[0] if h.lag_steps else now) + TICK
+        self.prompts = []
+        for rank in self.ranks:
+            rank.see(known)
+            if h.mixed and rank.running:
+                self._make_room(rank)
+            while rank.waiting and rank.waiting[0].handed and rank.admit(rank.waiting[0]):
+                self.received.append((rank, rank.waiting.popleft()))
+            if not (rank.waiting or rank.filling):
+                self.prompts.append(NOTHING)
+                continue
+            decoding = len(rank.running) * (1 + h.drafts) if h.mixed else 0
+            self.prompts.append(rank.prompts(h.chunk - decoding if h.chunk > decoding else 1))
+        return any(p.tokens for p in self.prompts)
+
+    def _make_room(self, rank: Rank) -> None:
+        """Takes the blocks of the next round, preempting until they are there."""
+        place = (self.round + 1) & (self.ring - 1)
+        while (need := int(self.grow[rank.place, place])) > rank.cache.available:
+            self._preempt(rank, rank.newest())
+        if need:
+            self.grow[rank.place, place] = 0
+            rank.cache.take(need)
+            rank.future -= need
+
+    def _preempt(self, rank: Rank, s: Sequence) -> None:
+        rounds = self.round - s.start
+        grown = self._forget(rank, s)
+        rank.stop(s, rounds)
+        rank.release(s, grown)
+        rank.preemptions += 1
+        self.tally.preempted(s)
+        s.restart(rounds, 1 + self.server.drafts)
+        rank.waiting.appendleft(s)
+
+    def _forget(self, rank: Rank, s: Sequence) -> int:
+        """Takes the rest of its growth out of the plan: how many blocks it has taken."""
+        if s.grows is None:
+            return 0
+        taken = int(np.searchsorted(s.grows, self.round, side="right"))
+        rest = s.grows[taken:]
+        np.subtract.at(self.grow[rank.place], rest & (self.ring - 1), 1)
+        rank.future -= len(rest)
+        return taken
+
+    def _places(self, rounds: int) -> slice | NDArray[np.int64]:
+        """Where the ring holds the next rounds."""
+        first = (self.round + 1) & (self.ring - 1)
+        if first + rounds <= self.ring:
+            return slice(first, first + rounds)
+        return np.arange(first, first + rounds) & (self.ring - 1)
+
+    # ---- a step with prompts ----
+
+    def _prompt_step(self) -> float:
+        """Time of the slowest rank."""
+        h, longest, drain, most, total = self.server, 0.0, 0.0, 0, 0
+        self.rounds = 1 if h.mixed and any(rank.running for rank in self.ranks) else 0
+        for rank, p in zip(self.ranks, self.prompts, strict=True):
+            decoding = len(rank.running) * (1 + h.drafts) if self.rounds else 0
+            total += p.tokens + decoding
+            if p.tokens:
+                step, whole = h.steps.prefill(p.tokens + decoding, p.pairs, p.keys + decoding)
+                drain = max(drain, whole - step)
+                if step > longest:
+                    longest, most = step, p.tokens + decoding
+        longest -= h.steps.spared(False, most, total / len(self.ranks))
+        if self.rounds:
+            fullest, context = self._slowest()
+            alone = h.steps.decode(fullest, context)[0] - self._spared(fullest)
+            longest = max(longest + alone - h.steps.decode(fullest, LEAST_CONTEXT)[0] + self._spared(fullest), alone)
+        self.first_s, self.slope_s, self.drain_s = longest, 0.0, drain
+        return longest
+
+    # ---- decode alone ----
+
+    def _slowest(self) -> tuple[int, float]:
+        """(sequences of the fullest rank, mean context as if the rank with most cached tokens had as many)."""
+        fullest = max(len(rank.running) for rank in self.ranks)
+        return fullest, max(rank.context for rank in self.ranks) / fullest
+
+    def _spared(self, fullest: int) -> float:
+        if len(self.ranks) == 1:
+            return 0.0
+        mean = sum(len(rank.running) for rank in self.ranks) / len(self.ranks)
+        return self.server.steps.spared(True, fullest, mean)
+
+    def _stretch(self) -> None:
+        """As many rounds as nothing changes in."""
+        h = self.server
+        for rank in self.ranks:
+            if rank.running and not h.mixed:
+                self._make_room(rank)
+        if not any(rank.running for rank in self.ranks):  # only where a prompt under way holds all blocks
+            self.rounds, self.first_s, self.slope_s, self.drain_s = 1, TICK, 0.0, 0.0
+            return
+        while self.ends[0][2].finish != self.ends[0][0]:
+            heapq.heappop(self.ends)
+        n = self.ends[0][0] - self.round
+        fullest = max(len(rank.running) for rank in self.ranks)
+        slow = max(self.ranks, key=lambda rank: (rank.context, rank.growth))
+        context = slow.context / fullest
+        d, slope, until = h.steps.decode(fullest, context)
+        d -= self._spared(fullest)
+        growth = slow.growth / fullest
+        if n > 1 and context + growth * n > until:
+            n = max(min(n, int((until - context) / growth) + 1), 1)
+        if n > 1:
+            for rank in self.ranks:
+                if rank.growth > slow.growth:
+                    n = min(n, int((slow.context - rank.context) / (rank.growth - slow.growth)) + 1)
+        for rank in self.ranks:
+            if n > 1 and rank.running and rank.cache.available < n * (len(rank.running) + 1):
+                taken = np.cumsum(self.grow[rank.place, self._places(n)])
+                n = max(int(np.searchsorted(taken, rank.cache.available, side="right")), 1)
+        self.rounds, self.first_s, self.slope_s, self.drain_s = min(n, self._unseen()), d, slope * growth, 0.0
+
+    def _unseen(self) -> int:
+        """Rounds until a decision knows of the first request that came before this step and is not yet seen."""
+        times = [rank.incoming[0][0] for rank in self.ranks if rank.incoming]
+        if not times:
+            return self.ring
+        known = [*list(self.history)[1:], self.start_s]
+        return next(j for j, at_s in enumerate(known, 1) if at_s + TICK >= min(times))
+
+    def after(self, j: int) -> float:
+        """Time of the first j rounds."""
+        return j * self.first_s + self.slope_s * (0.5 * j * (j - 1))
+
+    def cut(self, at_s: float) -> float | None:
+        """Something came at `at_s`: when the stretch under way now ends, None where that stays as it is."""
+        if self.rounds <= 1:
+            return None
+        gap, lag = at_s - self.start_s - TICK, self.server.lag_steps
+        low, high = 0, self.rounds  # the first round to start at or after the arrival
+        while low < high:
+            middle = (low + high) // 2
+            if self.after(middle) >= gap:
+                high = middle
+            else:
+                low = middle + 1
+        n = max(low + lag, 1)
+        if n >= self.rounds:
+            return None
+        self.rounds = n
+        self.version += 1
+        return self.start_s + self.after(n)
+
+    # ---- results ----
+
+    def end(self, now: float) -> Ended:
+        """The step is over."""
+        n, lag = self.rounds, self.server.lag_steps
+        if lag:
+            self.history.extend(self.start_s + self.after(max(n, 1) - i) for i in range(min(max(n, 1), lag), 0, -1))
+        self.tally.step(self, now)
+        if n:
+            self.last_s = now
+            self.joined.clear()
+        finished = self._advance(n) if n else []
+        prompted = []
+        for rank, p in zip(self.ranks, self.prompts, strict=True):
+            if p.tokens:
+                prompted += [(rank, s) for s in rank.computed(p)]
+        self.prompts, self.rounds = [], 0
+        return Ended(prompted, finished, self.drain_s)
+
+    def _advance(self, n: int) -> list[tuple[Rank, Sequence]]:
+        """`n` rounds of all that run; those that end leave."""
+        places = self._places(n)
+        taken = self.grow[:, places].sum(axis=1).tolist()
+        self.grow[:, places] = 0
+        self.round += n
+        for rank, blocks in zip(self.ranks, taken, strict=True):
+            if rank.running:
+                rank.context += n * rank.growth
+                if blocks:
+                    rank.cache.take(blocks)
+                    rank.future -= blocks
+        out = []
+        while self.ends and self.ends[0][0] <= self.round:
+            at, _, s, rank = heapq.heappop(self.ends)
+            if s.finish == at:
+                out.append((rank, s))
+                rank.stop(s, s.rounds)
+                rank.release(s, 0 if s.grows is None else len(s.grows))
+                s.finish = -1
+        return out
+
+    def run(self, rank: Rank, s: Sequence, now: float) -> None:
+        """A sequence whose prompt is in the cache decodes from the next round on."""
+        self.joined.append((now, 1))
+        s.start, s.finish = self.round, self.round + s.rounds
+        rank.run(s)
+        heapq.heappush(self.ends, (s.finish, s.number, s, rank))
+        block = self.server.block_tokens
+        if rank.end_blocks(s) > -(-s.prompt // block):
+            s.grows = s.grow_rounds(self.round, block)
+            np.add.at(self.grow[rank.place], s.grows & (self.ring - 1), 1)

@@ -1,0 +1,198 @@
+"""Step times as grids, priced once before a run.
+
+decode    over sequences a rank and mean context: linear between nodes
+prefill   over new tokens and reach, the mean context that a new token attends to (pairs / tokens): linear between
+          nodes; and a time per key beyond those of one prompt, for a step of several prompts with long cached parts
+
+    f(T, pairs, keys) = grid(T, pairs / T) + key_s (keys - keys of one prompt with as many tokens and pairs)
+
+experts   the part of a step that routed experts compute: it goes with the tokens of all ranks, not with those of the
+          fullest, so where ranks have unequal work the mean counts. The exchange between ranks goes with the fullest.
+
+A node (T, r) is the step of T tokens out of prompts of 2 r tokens with nothing cached: whole prompts where T is larger,
+else a mean chunk of one, which attends to r + T/2 keys. Kernels round up to tiles; between nodes a step may be up to a
+tile's work off.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlaplan.costs import phases
+from mlaplan.costs import step as layers
+from mlaplan.costs.factor import Memo, Spread, Table
+from mlaplan.costs.operators import Prefill
+from mlaplan.serving.step_tables import TOKENS_AT_LEAST, grid
+from mlaplan.strategy import Strategy, to_table
+
+if TYPE_CHECKING:
+    from mlaplan.costs.capacity import Budget
+    from mlaplan.costs.step import Setting
+
+CONTEXT_NODES = 12
+REACH_NODES = 9
+FEWEST_KEYS = 64  # of a context or reach node
+
+
+class StepGrid:
+    """The grids of one replica, as `server.Steps`: held below the first node, linear beyond the last."""
+
+    def __init__(
+        self, batches: Sequence[float], contexts: Sequence[float], decode_s: NDArray[np.float64],
+        tokens: Sequence[float], reaches: Sequence[float], step_s: NDArray[np.float64], pass_s: NDArray[np.float64],
+        key_s: float = 0.0, experts: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
+    ) -> None:  # fmt: skip
+        """decode_s[batch, context]; step_s and pass_s[tokens, reach]: until the next step can start, and to the end.
+
+        experts: seconds by batch and by tokens.
+        """
+        self.batches, self.contexts = np.asarray(batches, float), [float(c) for c in contexts]
+        self.decode_s = np.asarray(decode_s, float)
+        self.tokens, self.reaches = [float(t) for t in tokens], [float(r) for r in reaches]
+        self.step_s, self.drain_s = np.asarray(step_s, float).tolist(), (np.asarray(pass_s) - step_s).tolist()
+        self.key_s = key_s
+        self.experts = experts
+        self._rows: dict[int, list[float]] = {}
+
+    def decode(self, batch: int, context: float) -> tuple[float, float, float]:
+        row = self._rows.get(batch)
+        if row is None:
+            row = self._rows[batch] = [float(np.interp(batch, self.batches, c)) for c in self.decode_s.T]
+        nodes = self.contexts
+        if len(nodes) == 1 or context < nodes[0]:
+            return row[0], 0.0, nodes[0] if len(nodes) > 1 else float("inf")
+        i = min(bisect_right(nodes, context), len(nodes) - 1) - 1
+        slope = (row[i + 1] - row[i]) / (nodes[i + 1] - nodes[i])
+        return row[i] + slope * (context - nodes[i]), slope, nodes[i + 1] if i + 2 < len(nodes) else float("inf")
+
+    def prefill(self, tokens: int, pairs: float, keys: float) -> tuple[float, float]:
+        if tokens <= 0:
+            return 0.0, 0.0
+        reach = pairs / tokens
+        i, u = _place(self.tokens, tokens)
+        j, v = _place(self.reaches, reach)
+        step = _corner(self.step_s, i, j, u, v) + self.key_s * (keys - max(reach + tokens / 2.0, tokens))
+        return step, step + _corner(self.drain_s, i, j, u, v)
+
+    def scaled(self, decode: float, prefill: float) -> StepGrid:
+        """The grids with all times of a kind multiplied."""
+        step = np.array(self.step_s) * prefill
+        whole = step + np.array(self.drain_s) * prefill
+        experts = None if self.experts is None else (self.experts[0] * decode, self.experts[1] * prefill)
+        return StepGrid(
+            self.batches.tolist(), self.contexts, self.decode_s * decode, self.tokens, self.reaches, step, whole,
+            self.key_s * prefill, experts,
+        )  # fmt: skip
+
+    def spared(self, decode: bool, fullest: float, mean: float) -> float:
+        if self.experts is None or mean >= fullest:
+            return 0.0
+        nodes, values = (self.batches, self.experts[0]) if decode else (self.tokens, self.experts[1])
+        at = np.interp((mean, fullest), nodes, values)
+        return float(at[1] - at[0])
+
+
+def _place(nodes: list[float], x: float) -> tuple[int, float]:
+    """(segment, fraction of the way through it): held below the first node; the last segment goes on."""
+    if x <= nodes[0] or len(nodes) == 1:
+        return 0, 0.0
+    i = min(bisect_right(nodes, x), len(nodes) - 1) - 1
+    return i, (x - nodes[i]) / (nodes[i + 1] - nodes[i])
+
+
+def _corner(cells: list[list[float]], i: int, j: int, u: float, v: float) -> float:
+    """Bilinear value in a cell of a grid."""
+    low = cells[i]
+    out = low[j] if v == 0.0 else low[j] + v * (low[j + 1] - low[j])
+    if u == 0.0:
+        return out
+    high = cells[i + 1]
+    return out + u * ((high[j] if v == 0.0 else high[j] + v * (high[j + 1] - high[j])) - out)
+
+
+def _nodes(most: float, count: int) -> list[int]:
+    """From `FEWEST_KEYS` to `most`, evenly in the logarithm below a sixteenth of it and evenly above."""
+    most = max(int(most), 2 * FEWEST_KEYS)
+    fine = np.geomspace(FEWEST_KEYS, max(most / 16, FEWEST_KEYS), 4)
+    return sorted(
+        {*fine.round().astype(int).tolist(), *np.linspace(most / 16, most, count - 4).astype(int).tolist()} - {0}
+    )
+
+
+def priced(
+    s: Setting, strategy: Strategy, budget: Budget, *, most_prompt: int, most_context: int
+) -> tuple[StepGrid, int]:
+    """(grids of a strategy for batches up to its own, cache tokens of one attention-DP rank)."""
+    batches = grid(max(strategy.batch, 1))
+    rows = Table(to_table([replace(strategy, batch=b) for b in batches]))
+    need = np.zeros(len(batches))
+    contexts = _nodes(most_context, CONTEXT_NODES)
+    columns = [phases.decode(s, rows, c, budget, need) for c in contexts]  # a memo holds for one context
+    decode_s = np.stack([np.broadcast_to(c["decode_s"], len(batches)) for c in columns], axis=1)
+    kv_tokens = int(np.ravel(columns[-1]["kv_tokens"])[-1])
+    cut = int(np.ravel(columns[-1]["cut"])[-1])
+
+    queries = strategy.batch * (1 + strategy.mtp)
+    tokens = [t for t in grid(max(strategy.prefill_chunk + queries, TOKENS_AT_LEAST)) if t >= TOKENS_AT_LEAST]
+    table = Table(to_table([strategy] * len(tokens)))
+    cuts = np.full(len(tokens), cut, dtype=np.int64)
+    reaches = _nodes(max(most_prompt, 2 * FEWEST_KEYS), REACH_NODES)
+
+    def step(prompts: Prefill) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        found = phases.prefill(s, table, np.array(tokens), prompts, cuts)
+        one, whole = (np.broadcast_to(found[name], len(tokens)) for name in ("prefill_s", "prefill_pass_s"))
+        return one, whole
+
+    steps, passes = (np.stack(c, axis=1) for c in zip(*(step(Prefill(2 * r)) for r in reaches), strict=True))
+    experts = None
+    if strategy.dp > 1:
+        decode_share, prefill_share = _expert_shares(s, rows, table, tokens, contexts[-1])
+        experts = decode_share * decode_s[:, -1], prefill_share * steps[:, len(reaches) // 2]
+    found = StepGrid(
+        batches, contexts, decode_s, tokens, reaches, steps, passes, _key_s(step, tokens, reaches, steps), experts
+    )
+    return found, kv_tokens
+
+
+def _expert_shares(
+    s: Setting, rows: Table, prompts: Table, tokens: Sequence[int], context: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Share of routed experts' kernels in the layers of a decode round by batch, and of a prefill step by tokens."""
+    decode = layers.decode_blocks(s, layers.decode_cells(rows), context, Memo())
+    cells = layers.prefill_cells(prompts, np.array(tokens))
+    prefill = layers.prefill_blocks(s, cells, Prefill(2 * FEWEST_KEYS), Memo())
+    routed = [name for name, f in s.model.ffn.items() if f.kind == "moe"]
+    counts: dict[str, int] = {}
+    for run in s.model.layers:
+        for name in (*run.attention, *run.ffn):
+            counts[name] = counts.get(name, 0) + run.count
+
+    def share(blocks: Spread) -> NDArray[np.float64]:
+        whole = sum(n * (blocks[f"{name}.chip"] + blocks[f"{name}.link"]) for name, n in counts.items())
+        return np.asarray(sum(counts[name] * blocks[f"{name}.chip"] for name in routed) / whole)
+
+    return share(decode), share(prefill)
+
+
+def _key_s(
+    step: Callable[[Prefill], tuple[NDArray[np.float64], NDArray[np.float64]]],
+    tokens: Sequence[int],
+    reaches: Sequence[int],
+    steps: NDArray[np.float64],
+) -> float:
+    """Time per further key: prompts of a quarter of the length with as many pairs have more keys."""
+    t, i = tokens[-1], len(reaches) // 2
+    r = reaches[i]
+    new = max(r // 4, 1)
+    several = Prefill(new, r - new // 2)
+    keys = t / new * (several.past + new) if t >= new else several.past + (new + t) / 2
+    more = keys - max(r + t / 2, t)
+    if more <= 0:
+        return 0.0
+    return max(float(step(several)[0][-1] - steps[-1, i]) / more, 0.0)

@@ -1,0 +1,4 @@
+# A prefill server without CUDA graphs.
+# mlaplan: engine=sglang@0.5.23 chip=h200-sxm
+python3 -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 8 --disaggregation-mode prefill --disable-cuda-graph \
+    --context-length 16384 --max-running-requests 16

@@ -1,0 +1,156 @@
+"""Plans in the simulator: its grids are the cost model's prices, and without queues it is the steady state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlaplan import plan, simulation
+from mlaplan.costs import phases
+from mlaplan.costs.factor import Table
+from mlaplan.costs.operators import Prefill
+from mlaplan.engines.load import load_profile
+from mlaplan.errors import MlaplanError
+from mlaplan.explain import explain
+from mlaplan.rules.rule import Question
+from mlaplan.serving.simulator.outcome import Outcome
+from mlaplan.serving.simulator.requests import Requests
+from mlaplan.serving.simulator.run import simulate
+from mlaplan.specs.lookup import load_chip, load_model
+from mlaplan.strategy import Strategy, to_table
+from mlaplan.workload import Overrides, Workload
+
+FP8: dict[str, Any] = {"kv_dtype": "fp8", "weight_dtype": "fp8"}
+
+
+def question(engine: str, work: Workload, model: str = "deepseek-v3", chip: str = "h200-sxm") -> Question:
+    return plan.question(load_chip(chip), load_model(model), load_profile(engine), work, Overrides())
+
+
+def closed(q: Question, st: Strategy, isl: int, osl: int, concurrency: int) -> tuple[Outcome, slice]:
+    """A closed loop of equal prompts whose outputs vary, so that requests do not stay in step; its settled part."""
+    n = 12 * concurrency if concurrency > 1 else 8
+    outputs = np.random.default_rng(1).integers(osl // 2, osl + osl // 2, n, endpoint=True)
+    r = Requests(np.zeros(n), np.full(n, isl), outputs if concurrency > 1 else np.full(n, osl))
+    o = simulate(r, simulation.fleet_of(q, st, simulation.Longest.of(r)), concurrency=concurrency)
+    assert not o.preempted.any()
+    return o, slice(2 * concurrency, n - 2 * concurrency) if concurrency > 1 else slice(None)
+
+
+def tpot(o: Outcome, part: slice) -> float:
+    """Time per token over all tokens, as the steady state has it."""
+    return float((o.tpot_s * (o.output - 1))[part].sum() / (o.output[part] - 1).sum())
+
+
+SETTINGS = [
+    ("deepseek-v3", "h200-sxm", {"tp": 8, **FP8}, 4096, 1024, 1),
+    ("deepseek-v3", "h200-sxm", {"tp": 8, **FP8}, 1024, 1024, 4),
+    ("deepseek-v3", "h200-sxm", {"tp": 8, **FP8}, 1000, 2000, 16),
+    ("deepseek-v3", "h200-sxm", {"tp": 8, "pp": 2, **FP8}, 1024, 1024, 8),
+    ("deepseek-v3", "h200-sxm", {"tp": 8, "mtp": 2, **FP8}, 1024, 1024, 4),
+    ("deepseek-v3", "h200-sxm", {"tp": 8, "replicas": 2, **FP8}, 2000, 600, 8),
+    ("kimi-k2", "h200-sxm", {"tp": 16, **FP8}, 2048, 512, 8),
+    ("deepseek-v2-lite", "h100-sxm", {"tp": 1}, 1024, 512, 16),
+    ("llama-3.1-70b", "h100-sxm", {"tp": 8}, 1024, 512, 16),
+]
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: f"{s[0]} {Strategy(**s[2]).label()} {s[3]}/{s[4]} x{s[5]}")
+def test_without_queues_it_is_the_steady_state(engine: str, setting: tuple[Any, ...]) -> None:
+    """TPOT within 5 %, and TTFT but for the round that overlapped scheduling costs who does not come alone."""
+    model, chip, degrees, isl, osl, concurrency = setting
+    q = question(engine, Workload(isl, osl, concurrency=concurrency), model, chip)
+    st = Strategy(batch=-(-concurrency // degrees.get("replicas", 1)), **degrees)
+    served = explain(q, st).served
+    assert served is not None
+    assert served.tpot_s is not None
+    o, part = closed(q, st, isl, osl, concurrency)
+    assert tpot(o, part) == pytest.approx(served.tpot_s.value, rel=0.05)
+    lag = 0.0 if concurrency == 1 else served.tpot_s.value * served.tokens_per_step.value
+    assert 0.95 * served.ttft_s.value <= o.ttft_s[part].mean() <= 1.05 * served.ttft_s.value + lag
+
+
+@pytest.mark.parametrize("degrees", [{"tp": 8}, {"dp": 8, "ep": 8}, {"tp": 8, "pp": 2}], ids=str)
+def test_few_requests_at_a_rate_meet_nobody(degrees: dict[str, int]) -> None:
+    """An open loop of one request at a time, most of the time: all of the steady state but the experts spared."""
+    q = question("sglang", Workload(2048, 128, rate=0.02))
+    st = Strategy(**degrees, batch=1, **FP8)
+    served = explain(q, st).served
+    assert served is not None
+    assert served.tpot_s is not None
+    r = simulation.uniform_requests(2048, 128, 300, rate=0.02, seed=1)
+    o = simulate(r, simulation.fleet_of(q, replace(st, batch=8), simulation.Longest.of(r)))
+    assert o.tpot_s.mean() == pytest.approx(served.tpot_s.value, rel=0.05)
+    if "dp" not in degrees:
+        assert o.ttft_s.mean() == pytest.approx(served.ttft_s.value, rel=0.05)
+    else:  # the steady state prices a prompt on every rank, and divides by the balance
+        assert 0.5 * served.ttft_s.value < o.ttft_s.mean() < served.ttft_s.value
+
+
+def test_ranks_in_lockstep_part_from_the_steady_state() -> None:
+    """A prompt on one rank holds all others up: more than the constant balance of the steady state says."""
+    q = question("sglang", Workload(1000, 1000, concurrency=256))
+    st = Strategy(dp=8, ep=8, batch=32, **FP8)
+    served = explain(q, st).served
+    assert served is not None
+    assert served.tpot_s is not None
+    o, part = closed(q, st, 1000, 1000, 256)
+    assert tpot(o, part) > 1.3 * served.tpot_s.value
+
+
+def test_grids_are_the_prices_of_the_cost_model() -> None:
+    q = question("vllm", Workload(4096, 1024))
+    st = Strategy(tp=8, batch=64, prefill_chunk=8192, **FP8)
+    server = simulation.server_of(q, st, simulation.Longest(16_384, 20_000))
+    grid = server.steps
+    table = Table(to_table([replace(st, batch=64)]))
+    for context in (grid.contexts[3], grid.contexts[-1]):  # type: ignore[attr-defined]
+        expected = phases.decode(q.setting, table, int(context), q.budget, np.zeros(1))["decode_s"]
+        assert grid.decode(64, context)[0] == pytest.approx(float(expected[0]))
+    prompts = Prefill(4096)  # two whole prompts of nothing cached
+    expected = phases.prefill(q.setting, table, np.array([8192]), prompts, np.zeros(1, dtype=np.int64))["prefill_s"]
+    assert grid.prefill(8192, 8192 * 2048.0, 8192)[0] == pytest.approx(float(expected[0]), rel=0.01)
+    cached = Prefill(1024, 3072)  # four prompts, three quarters of each cached
+    expected = phases.prefill(q.setting, table, np.array([4096]), cached, np.zeros(1, dtype=np.int64))["prefill_s"]
+    assert grid.prefill(4096, 4096 * 3584.0, 16_384)[0] == pytest.approx(float(expected[0]), rel=0.03)
+
+
+def test_habits_are_those_of_the_engine() -> None:
+    st = Strategy(tp=8, batch=16, mtp=1, dcp=8, kv_layout="sequence_sharded", block_size=64, **FP8)
+    longest = simulation.Longest(4096, 5120)
+    servers = {
+        name: simulation.server_of(question(name, Workload(4096, 1024)), st, longest)
+        for name in ("vllm", "sglang", "trtllm")
+    }
+    assert {n: s.mixed for n, s in servers.items()} == {"vllm": True, "sglang": False, "trtllm": True}
+    assert servers["vllm"].set_aside == 0.0
+    assert 0.0 < servers["sglang"].set_aside < 0.2
+    assert servers["trtllm"].set_aside == 1.0
+    for server in servers.values():
+        assert (server.drafts, server.block_tokens, server.slots) == (1, 512, 16)
+        assert 0.5 < server.acceptance < 1.0
+
+
+def test_a_plan_that_holds_no_token_is_refused() -> None:
+    q = question("vllm", Workload(4096, 1024), chip="h100-sxm")
+    with pytest.raises(MlaplanError, match="holds not one token"):
+        simulation.server_of(q, Strategy(tp=4, **FP8), simulation.Longest(4096, 5120))
+
+
+def test_a_split_fleet_sends_the_cache_over_the_network() -> None:
+    q = question("vllm", Workload(4096, 256))
+    st = Strategy(tp=8, batch=16, **FP8)
+    r = simulation.uniform_requests(4096, 256, 40, rate=0.5)
+    fleet = simulation.split_fleet(q, st, q, replace(st, replicas=2), simulation.Longest.of(r))
+    assert fleet.transfer_s is not None
+    per_token = (fleet.transfer_s(2_000_000) - fleet.transfer_s(1_000_000)) / 1e6
+    link = q.setting.chip.scale_out
+    assert link is not None
+    assert per_token == pytest.approx(61 * 576 / float(link.bandwidth), rel=0.01)
+    o = simulate(r, fleet)
+    assert not o.refused.any()
+    assert o.serve.computed_tokens == 0
