@@ -78,7 +78,7 @@ def parse(text: str | int | float, dimension: str) -> float:
         return _checked(float(text) if abs(text) < 1e300 else math.inf, str(text), dimension)
     shown = f"'{_shortened(text)}'"
     match = _QUANTITY.fullmatch(text.strip())
-    if match is None or not any(c.isdigit() for c in match["number"]):
+    if match is None or not re.match(r"[+-]?\.?\d", match["number"]):
         if _NOT_FINITE.match(text.strip()):
             raise UnitError(f"{shown} is not a finite number", expected(dimension))
         raise UnitError(f"{shown} is not a quantity", expected(dimension))

@@ -55,21 +55,16 @@ CLASSES = {
 }  # fmt: skip
 
 
-def release(group: str) -> list[tuple[str, float]]:
-    """Name and mean change between releases of the class of operators that a fit's group belongs to, if any."""
-    of = CLASSES.get(group.partition(".")[0])
-    return [(f"class {of}", whole_step().releases[of])] if of is not None else []
-
-
 def of_releases(ops: Iterable[Op]) -> Spread:
     """Spread of a sum of operators because the engine that runs is of another release than the measured one.
 
     A release changes all operators of a class alike: they add, classes add in squares.
     """
-    by_class: dict[str, float] = {}
+    known, by_class = whole_step().releases, dict.fromkeys(CLASSES.values(), 0.0)
     for op in ops:
-        for of, change in release(op.group):
-            by_class[of] = by_class.get(of, 0.0) + abs(float(op.time_s)) * change
+        of = CLASSES.get(op.group.partition(".")[0])
+        if of is not None:
+            by_class[of] += abs(float(op.time_s)) * known[of]
     half = EIGHTY_PERCENT * math.hypot(*by_class.values())
     return Spread(half, half)
 

@@ -152,6 +152,10 @@ class Table(dict[str, NDArray[Any]]):
         out._keys = {names: key[rows] for names, key in self._keys.items()}
         return out
 
+    def of(self, names: Sequence[str], rows: Rows) -> Table:
+        """Some columns of the given rows."""
+        return self._like({name: self[name][rows] for name in names})
+
     def _like(self, columns: Mapping[str, Any]) -> Table:
         """Some of this table's values: its domains hold for them too."""
         out = Table(columns, self.domains)

@@ -6,7 +6,7 @@ its times are. One call prices many rows, each with its own ranks, where `breakd
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mlaplan.costs import band, collectives, dense, operators, pipeline, step
 from mlaplan.costs.collectives import DEFAULT_RESIDUAL, Group
-from mlaplan.costs.factor import Columns, Memo, Spread, Table, by_values, distinct, size
+from mlaplan.costs.factor import Columns, Memo, Table, by_values, distinct, size
 from mlaplan.costs.machine import Machine, Op
 from mlaplan.costs.operators import Prefill
 from mlaplan.costs.phases import Host, Parts
@@ -24,7 +24,8 @@ from mlaplan.strategy import KV_DTYPES, WEIGHT_DTYPES
 if TYPE_CHECKING:
     from mlaplan.costs.step import Setting
 
-Errors = dict[str, Numeric]  # by fit: time x residual; by class of operators: time x change between releases [s]
+Errors = dict[str, Numeric]  # by fit: time x residual [s]
+DRAFT = (*step.PRECISION, "tp", "cp", "dcp", "seqs", "dp", "ep")  # a drafted token, its attention included
 Blocks = Callable[[Machine, Table], dict[str, list[Op]]]
 
 
@@ -70,7 +71,7 @@ def decode(s: Setting, table: Table, context: int, step_s: Numeric, cut: NDArray
                 *operators.attention_decode(m, mtp.attention, one, context), *operators.head(m, c["seqs"], c),
             ]}  # fmt: skip
 
-        parts = _errors(s, cells, (*step.ATTENTION[:-1], "dp", "ep"), draft)["@draft"]
+        parts = _errors(s, cells, DRAFT, draft)["@draft"]
         parts = _sum([parts, _feed_forward(s, cells.with_values(tokens=cells["seqs"]), True)[mtp.ffn]])
         tail = _sum([tail, _times(parts, cells["mtp"])])
     m = step.micro_batches(cells["pp"], cells["batch"])
@@ -123,6 +124,7 @@ def _errors(s: Setting, cells: Table, names: Sequence[str], ops: Blocks) -> dict
     """Time x residual by block and fit, priced over the distinct combinations of the columns they depend on."""
     unique, index = distinct(cells, tuple(dict.fromkeys(names)))
     precision = tuple(name for name in step.PRECISION if name in unique)
+    releases = band.whole_step().releases
 
     def of_precision(values: dict[str, int], sub: Table) -> Columns:
         weights, cache = WEIGHT_DTYPES[values["weight_dtype"]], KV_DTYPES[values.get("kv_dtype", 0)]
@@ -130,10 +132,13 @@ def _errors(s: Setting, cells: Table, names: Sequence[str], ops: Blocks) -> dict
         out: Columns = {}
         for block, of_block in ops(machine, sub).items():
             for op in of_block:
-                for part, share in ((op.group, op.residual), *band.release(op.group)):
-                    key = f"{block} {part}"
-                    error = np.broadcast_to(np.abs(op.time_s) * share, size(sub))
-                    out[key] = out[key] + error if key in out else error
+                key = f"{block} {op.group}"
+                error = np.broadcast_to(np.abs(op.time_s) * op.residual, size(sub))
+                out[key] = out[key] + error if key in out else error
+                kind = band.CLASSES.get(op.group.partition(".")[0])
+                if kind is not None:  # what a release changes: of one class all alike
+                    key, change = f"{block} ~{kind}", np.broadcast_to(np.abs(op.time_s) * releases[kind], size(sub))
+                    out[key] = out[key] + change if key in out else change
         return out
 
     blocks: dict[str, Errors] = {}
@@ -156,73 +161,80 @@ def _times(errors: Errors, factor: Numeric) -> Errors:
 
 
 def _of_steps(
-    s: Setting, cells: Table, times: Spread, whole: _Whole, host: Host, step_s: Numeric, cut: NDArray[Any],
+    s: Setting, cells: Table, times: Mapping[str, Any], whole: _Whole, host: Host, step_s: Numeric, cut: NDArray[Any],
     decode: bool,
 ) -> Spreads:  # fmt: skip
     """Per pipeline depth and cut: the errors of the slowest stage, in squares with those of the host and the whole."""
     n = size(cells)
-    squares, device, launching, hidden = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
+    known, e = band.whole_step(), s.engine
+    squares, hidden = np.zeros(n), np.zeros(n)
+    device, launches = np.zeros(n), np.zeros(n)
     keys, number = np.unique(cells["pp"] * 1000 + cut, return_inverse=True)
     for i, key in enumerate(keys):
         rows = np.flatnonzero(number == i)
         sub = cells.take(rows)
         pp, stages = int(key) // 1000, s.cuts(int(key) // 1000)[int(key) % 1000].stages
-        parts, saved = _parts(s, Spread({name: (times[name], rows) for name in times}), sub, decode)
+        of_rows = {name: column[rows] for name, column in times.items()}
+        parts = _parts(s, of_rows, sub, decode)
         calls = 1.0 + sub["two_batch_overlap"]
         each = [step.stage_times(one, parts.layers, parts.embedding, parts.tail) for one in stages]
         busy = np.stack([np.broadcast_to(one, len(rows)) for one in each])
         least = np.array([[host.per_layer * sum(one.counts)] for one in stages])
         slowest = np.maximum(busy, least).argmax(axis=0)
-        at = (slowest, np.arange(len(rows)))
-        saving = np.stack([np.broadcast_to(step.stage_times(one._replace(first=False, last=False), saved, 0.0, 0.0),
-                                           len(rows)) for one in stages])  # fmt: skip
-        hidden[rows] = saving[at]
-        launching[rows] = least[slowest, 0]
-        device[rows] = busy[at]
         sent: Errors = {}
+        send: Numeric = 0.0
         if pp > 1:
             send = step.send_times(s, sub, whole.sent[rows])
-            sent = {part: send * share for part, share in (("link", DEFAULT_RESIDUAL), *band.release("link"))}
-            device[rows] += np.where(launching[rows] > device[rows], 0.0, send)
+            sent = {"link": send * DEFAULT_RESIDUAL, "~collectives": send * known.releases["collectives"]}
+        at = (slowest, np.arange(len(rows)))
+        launches[rows] = np.broadcast_to(least, busy.shape)[at]
+        # without a wait for the host the device also sends
+        device[rows] = busy[at] + np.where(launches[rows] > busy[at], 0.0, send)
+        layers = _hidden(s, of_rows, sub, decode)
         for c, stage in enumerate(stages):
             here = np.flatnonzero(slowest == c)
             if not len(here):
                 continue
+            saved = sum(count * one for count, one in zip(stage.counts, layers, strict=True))
+            hidden[rows[here]] = (whole.micro_batches[rows] * saved)[here]
             of_stage = _stage_errors(s, stage, whole, rows[here], calls[here])
             total = _sum([of_stage, {fit: value[here] for fit, value in sent.items()}])
             squares[rows[here]] = sum((whole.micro_batches[rows[here]] * value) ** 2 for value in total.values())
     half = band.EIGHTY_PERCENT * np.sqrt(squares)
-    known, e = band.whole_step(), s.engine
     of_whole = band.EIGHTY_PERCENT * known.sum_of_parts * step_s
 
-    def distance(of_host: float, of_layers: Numeric, of_overlap: float) -> NDArray[np.float64]:
-        m = whole.micro_batches
-        parts = (half, of_host * m, of_layers, of_overlap * m * hidden, of_whole)
+    def distance(of_host: float, *others: Numeric) -> NDArray[np.float64]:
+        parts = (half, of_host * whole.micro_batches, of_whole, *others)
         return np.asarray(known.widening * np.sqrt(sum(np.square(part) for part in parts)))
 
-    overhead, overlap, launches = e.step_overhead_s, e.overlap_fraction, e.prefill_layer_host_s
+    host_s, overhead, f = e.prefill_layer_host_s, e.step_overhead_s, e.overlap_fraction
     down = up = np.zeros(n)
-    if host.per_layer:
+    if np.any(launches):
         low, now, high = (
-            np.maximum(launching * x / launches.value, device) for x in (launches.low, launches.value, launches.high)
+            np.maximum(launches * x / host_s.value, device) for x in (host_s.low, host_s.value, host_s.high)
         )
         down, up = now - low, high - now
-    more, less = (overlap.high / overlap.value - 1, 1 - overlap.low / overlap.value) if overlap.value else (0.0, 0.0)
+    more, less = (f.high / f.value - 1.0, 1.0 - f.low / f.value) if f.value else (0.0, 0.0)
     return Spreads(
-        distance(overhead.value - overhead.low, down, more), distance(overhead.high - overhead.value, up, less)
+        distance(overhead.value - overhead.low, down, hidden * more),
+        distance(overhead.high - overhead.value, up, hidden * less),
     )
 
 
-def _parts(s: Setting, blocks: Spread, table: Table, decode: bool) -> tuple[Parts, list[Numeric]]:
-    """(times, what two-batch overlap hides of a layer of each kind), per micro-batch."""
-    layers, exposed = step.layer_times(s, blocks, table, decode, True)
-    calls = 1.0 + table["two_batch_overlap"]
-    saved = [
-        calls * sum(blocks[f"{n}.link"] for n in (*kind.attention, *kind.ffn)) - link
-        for kind, link in zip(pipeline.layer_kinds(s.model), exposed, strict=True)
-    ]
+def _parts(s: Setting, blocks: Any, table: Table, decode: bool) -> Parts:
+    layers, _ = step.layer_times(s, blocks, table, decode, False)
     embedding, head = (step.edge_times(blocks, name, table, "time") for name in ("@embedding", "@head"))
-    return Parts(layers, embedding, head + step.mtp_times(s, blocks, table, "time")), saved
+    return Parts(layers, embedding, head + step.mtp_times(s, blocks, table, "time"))
+
+
+def _hidden(s: Setting, blocks: Mapping[str, Any], table: Table, decode: bool) -> list[Numeric]:
+    """What two-batch overlap hides of one layer of each kind. [s]"""
+    overlaps, out = table["two_batch_overlap"], []
+    for kind in pipeline.layer_kinds(s.model):
+        names = (*kind.attention, *kind.ffn)
+        chip, link = ((1.0 + overlaps) * sum(blocks[f"{n}.{part}"] for n in names) for part in ("chip", "link"))
+        out.append(step.hidden_s(s, chip, link, decode, overlaps))
+    return out
 
 
 def _stage_errors(s: Setting, stage: pipeline.Stage, whole: _Whole, rows: NDArray[np.intp], calls: Numeric) -> Errors:

@@ -106,7 +106,7 @@ def served(
         rows = np.flatnonzero(which == i)
         if not len(rows):
             continue
-        sub = {name: table[name][rows] for name in ("tp", "pp", "dp", "replicas", "batch")}
+        sub = table.of(("tp", "pp", "dp", "replicas", "batch"), rows)
         decode_s, prefill_s, pass_s = (steps[name][rows] for name in ("decode_s", "prefill_s", "prefill_pass_s"))
         found = steady.served(
             sub, load.workload, load.setting.engine, tokens[rows], decode_s, prefill_s, pass_s, step_tokens[rows]

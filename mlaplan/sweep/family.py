@@ -156,7 +156,7 @@ def _keep_of_slice(
     nothing: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
     if not isinstance(chosen, slice) and not len(chosen):
         return nothing, {}
-    table = {name: part.table[name][chosen] for name in SERVED}
+    table = part.table.of(SERVED, chosen)
     decode_s, prefill_s, pass_s = (part.steps[name][chosen] for name in STEPS)
     served = steady.served(
         table, q.workload, q.setting.engine, part.tokens[chosen], decode_s, prefill_s, pass_s, part.step_tokens[chosen]

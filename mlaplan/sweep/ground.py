@@ -76,11 +76,12 @@ class Ground:
 
     def memo(self) -> Memo:
         """Prices known so far that hold for every workload."""
-        return self._memo.only(FREE)
+        return self._memo.beside(Memo())
 
     def learn(self, memo: Memo) -> None:
         """Keep what a family of points has priced."""
-        self._memo = memo.only(FREE)
+        stages = (f"stages of {pp}" for pp in space.divisors(self.count))
+        self._memo = memo.only((*FREE, *stages))
 
 
 def of(q: Question, pins: Mapping[str, Any]) -> tuple[Any, ...]:

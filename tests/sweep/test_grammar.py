@@ -71,6 +71,7 @@ def test_values(field: str, text: object, expected: list[object]) -> None:
         ("tp", "1.5", "not a whole number"),
         ("tpot", "60", "has no unit"),
         ("tpot", "0ms", "not above 0"),
+        ("rate", "E0", "'E0' is not a quantity"),
         ("kv_dtype", "fp9", "expected one of bf16, fp16, fp8, fp8_ds_mla, int8; did you mean 'fp8'?"),
         ("two_batch_overlap", "maybe", "neither on nor off"),
         ("prefix", "1.5", "more than a part"),
