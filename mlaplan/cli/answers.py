@@ -1,0 +1,114 @@
+"""The question that `recommend` asks, for every verb that asks it: its options written once, and its answer."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mlaplan.errors import MlaplanError
+
+if TYPE_CHECKING:
+    from mlaplan.cli.questions import Subject
+    from mlaplan.report.plan_text import Answer
+    from mlaplan.workload import Overrides
+
+ISL, OSL = 4096, 1024  # lengths taken where none are given
+PINS = (
+    "tp", "pp", "dp", "ep", "dcp", "cp", "replicas", "kv_layout", "kv_dtype", "weight_dtype", "block_size", "mtp",
+    "batch", "prefill_chunk", "two_batch_overlap",
+)  # fmt: skip
+OVERRIDES = (
+    "memory_fraction", "reserve", "price", "imbalance", "mtp_accept", "redundant_experts", "dcp_merge",
+    "dcp_interleave",
+)  # fmt: skip
+HOW_TO_WRITE = ("save_plan", "output", "file")  # options of `recommend` that ask nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer with what it was asked of. `said`: what was taken for options that were not given."""
+
+    subject: Subject
+    given: Overrides
+    answer: Answer
+    said: list[str]
+
+
+def with_question(*own: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Gives a verb the options of `recommend` in place of its `**question`, except those it has itself.
+
+    own: options of `recommend` that this verb does not take.
+    """
+
+    def decorate(verb: Callable[..., int]) -> Callable[..., int]:
+        from mlaplan.cli.recommend import recommend
+
+        mine = dict(inspect.signature(verb, eval_str=True).parameters)
+        rest = next(n for n, p in mine.items() if p.kind is p.VAR_KEYWORD)
+        del mine[rest]
+        asked = inspect.signature(recommend, eval_str=True).parameters
+        taken = [p for n, p in asked.items() if n not in (*HOW_TO_WRITE, *own, *mine)]
+        parameters = sorted([*taken, *mine.values()], key=lambda p: p.default is not p.empty)
+        verb.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
+        return verb
+
+    return decorate
+
+
+def answered(o: Mapping[str, Any]) -> Answered:
+    """The answer to the options of `recommend`, by name; what is worth saying beside it goes to stderr."""
+    from mlaplan.cli import launching, questions, strategies
+    from mlaplan.plan import question
+    from mlaplan.plan import recommend as run
+    from mlaplan.report.plan_text import Answer
+
+    emit, devices, objective = o["emit"], o["devices"], o["objective"].value
+    work = questions.workload(
+        _tokens("--isl", o["isl"], ISL), _tokens("--osl", o["osl"], OSL),
+        concurrency=o["concurrency"], rate=o["rate"], prefix=o["prefix"], ttft=o["ttft"], tpot=o["tpot"],
+    )  # fmt: skip
+    pins = strategies.given(**{name: o[name] for name in PINS})
+    strategies.check_pins(pins, devices)
+    given = questions.overrides(**{name: o[name] for name in OVERRIDES})
+    subject = questions.subject(o["model"], o["chip"], o["engine"] or emit, o["settings"])
+    if emit is not None:
+        launching.check(emit)
+    questions.check_drafts(subject.model, o["mtp"], o["mtp_accept"])
+    strategies.check_precision(subject, pins)
+    strategies.check_merge(given, pins.get("dcp"))
+    q = question(subject.chip, subject.model, subject.profile, work, given)
+    found = run(q, devices, objective=objective, fixed=pins, top=o["top"], given=given)
+    if found.considered == 0:
+        pinned = ", ".join(f"{name} {value}" for name, value in pins.items())
+        raise MlaplanError(f"no structure on {devices} chips has all that is pinned: {pinned}")
+    taken = [f"--{n} {v}" for n, t, v in (("isl", o["isl"], work.isl), ("osl", o["osl"], work.osl)) if t is None]
+    said = [f"not given and taken: {' '.join(taken)}"] if taken else []
+    answer = _completed(Answer(q, devices, objective, pins, found, None, []), given, emit)
+    return Answered(subject, given, answer, said)
+
+
+def _tokens(flag: str, text: str | None, default: int) -> int:
+    from mlaplan.cli import questions
+
+    return default if text is None else questions.tokens(flag, text)
+
+
+def _completed(a: Answer, given: Overrides, emit: str | None) -> Answer:
+    """The answer with reasons, notes and commands; without a plan, with what would give one."""
+    from dataclasses import replace
+
+    from mlaplan.cli import launching
+    from mlaplan.report.nearest import nearest_illegal, smallest_change
+    from mlaplan.report.notes import notes
+    from mlaplan.report.why import why
+
+    if not a.found.plans:
+        miss = a.found.nearest_miss or nearest_illegal(a.q, a.devices, a.pins)
+        change = smallest_change(a.q, miss, given.tokens_per_step) if miss is not None else None
+        found = replace(a.found, nearest_miss=miss)
+        return replace(a, found=found, notes=notes(a, given), change=change)
+    reasons = why(a.q, a.found.plans, given.tokens_per_step)
+    launch = launching.commands(a, emit) if emit is not None else None
+    return replace(a, why=reasons, notes=notes(a, given), launch=launch)
