@@ -112,3 +112,32 @@ def _completed(a: Answer, given: Overrides, emit: str | None) -> Answer:
     reasons = why(a.q, a.found.plans, given.tokens_per_step)
     launch = launching.commands(a, emit) if emit is not None else None
     return replace(a, why=reasons, notes=notes(a, given), launch=launch)
+
+
+def command_line(name: str, verb: Callable[..., int], asked: Mapping[str, Any]) -> str:
+    """The command that asks the same again: arguments, and options that are not at their defaults."""
+    import shlex
+
+    from typer.models import ArgumentInfo
+
+    words = ["mlaplan", name]
+    for parameter in inspect.signature(verb).parameters.values():
+        if parameter.name not in asked:
+            continue
+        value = asked[parameter.name]
+        (option,) = parameter.annotation.__metadata__
+        if isinstance(option, ArgumentInfo):
+            words.append(str(value))
+        elif value is not None and value != parameter.default:
+            words += _flag(option.default if isinstance(option.default, str) else option.param_decls[0], value)
+    return shlex.join(words)
+
+
+def _flag(flag: str, value: Any) -> list[str]:
+    """An option with its value as it is typed."""
+    if isinstance(value, bool):
+        on, off = flag.split("/")
+        return [on if value else off]
+    if isinstance(value, list):
+        return [word for one in value for word in _flag(flag, one)]
+    return [flag, str(value.value if hasattr(value, "value") else value)]

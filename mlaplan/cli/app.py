@@ -17,6 +17,7 @@ from mlaplan import __version__
 VERBS = {
     "recommend": "Find the best strategies for a workload, and say why.",
     "explain": "Price one strategy, operator by operator, and say whether it fits.",
+    "report": "Write the answer to a question as one page to hand on: HTML or Markdown.",
     "chunks": "Choose query chunk, slice and pipeline depth of a group of chips.",
     "list": "List the chips or models known by name.",
     "show": "Show a chip or model with every source.",
