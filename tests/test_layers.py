@@ -19,7 +19,7 @@ PACKAGE = Path(mlaplan.__file__).parent
 
 LAYERS = (
     "errors", "units", "specs", "workload", "strategy", "costs", "calibration", "serving", "space", "engines", "rules",
-    "ranking", "explain", "families", "search", "plan", "kernel", "validation", "lint", "report", "cli", "__main__",
+    "ranking", "explain", "families", "search", "plan", "sweep", "kernel", "validation", "lint", "report", "cli", "__main__",
 )  # fmt: skip
 
 # the reference attention is read and used on its own
