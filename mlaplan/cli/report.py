@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,7 +28,8 @@ class PageFormat(StrEnum):
 @with_question()
 def report(
     output: Annotated[
-        PageFormat | None, typer.Option("--format", help="How to write the page; else as the file's name ends, or HTML.")
+        PageFormat | None,
+        typer.Option("--format", help="How to write the page; else as the file's name ends, or HTML."),
     ] = None,
     file: Output = None,
     **question: Any,
@@ -43,35 +43,31 @@ def report(
     from mlaplan.cli.answers import command_line
     from mlaplan.cli.output import check, write
     from mlaplan.report.page import content, html, markdown
+    from mlaplan.report.page.front import front_of
 
     check(file)
     written = _format(output, file)
     found = answer(question)
     questions.tell(found.said)
     command = command_line("report", report, question)
-    page = content.page(content.Asked(found.answer, found.given, found.subject.settings, command))
+    asked = content.Asked(
+        found.answer, front_of(found.answer, found.given), found.given, found.subject.settings, command
+    )
+    page = content.page(asked)
     write((html if written is PageFormat.html else markdown).document(page).rstrip("\n"), file)
     return EXIT_OK if found.answer.found.plans else EXIT_FINDINGS
 
 
 def answer(question: dict[str, Any]) -> Answered:
-    """The answer with a Pareto front, whatever plans are ranked by; an engine that was named launches the plan."""
+    """The answer; an engine that was named launches the plan, if it has commands."""
     from mlaplan.cli.answers import answered
-    from mlaplan.cli.recommend import Objective
     from mlaplan.engines import MODULES
     from mlaplan.engines.load import split_name
 
-    wanted, engine = question["objective"], question["engine"]
+    engine = question["engine"]
     if question["emit"] is None and engine is not None and split_name(engine)[0] in MODULES:
         question = {**question, "emit": engine}
-    # plans are ranked by throughput along a front too, so that one search does for both
-    front = {**question, "objective": Objective.pareto}
-    if wanted in (Objective.throughput, Objective.pareto):
-        found = answered(front)
-        return replace(found, answer=replace(found.answer, objective=wanted.value))
-    found, whole = answered(question), answered({**front, "emit": None})
-    both = replace(found.answer.found, front=whole.answer.found.front)
-    return replace(found, answer=replace(found.answer, found=both))
+    return answered(question)
 
 
 def _format(output: PageFormat | None, file: str | None) -> PageFormat:

@@ -27,15 +27,15 @@ def what_fits(q: Question, miss: Miss | None, change: str | None) -> list[str]:
                 f"{miss.strategy.label()} with {miss.strategy.batch:,} in flight a rank"
             )
         if change is None:
-            out.append(f"more of these chips are no way out: up to {_tried(q)} were tried")
+            out.append(_no_more(q))
     return out
 
 
-def _tried(q: Question) -> str:
+def _no_more(q: Question) -> str:
     from mlaplan.plan import MORE_CHIPS
 
-    network = "" if q.setting.chip.scale_out is not None else ", which no network joins"
-    return f"{MORE_CHIPS[-1]} times as many{network}"
+    network = "" if q.setting.chip.scale_out is not None else ", for no network joins them"
+    return f"more of these chips do not help{network}: up to {MORE_CHIPS[-1]} times as many were tried"
 
 
 def least_capacity(q: Question, miss: Miss) -> float | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mlaplan import units
 from mlaplan.report import context, explain_text, why_text, words
 from mlaplan.report.block import Block
-from mlaplan.report.grid import Column, grid, text
+from mlaplan.report.grid import Column, text
 from mlaplan.report.tables import wrapped
 from mlaplan.units import format_seconds
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mlaplan.report import plan_text
-from mlaplan.report.page import asked, doubt, memory, numbers, pictures, reasons, sensitivity, sources
-from mlaplan.report.page.elements import Element, Page, Section, Text, table
+from mlaplan.report.page import asked, doubt, front, memory, numbers, pictures, reasons, sensitivity, sources
+from mlaplan.report.page.elements import Page, Section, Text
 
 if TYPE_CHECKING:
     from mlaplan.report.plan_text import Answer
@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An answer, and how it was asked for: the user's own values, `--set` texts, the command."""
+    """An answer, and how it was asked for: the user's own values, `--set` texts, the command.
+
+    free: that of `front.front_of`.
+    """
 
     answer: Answer
+    free: Answer
     given: Overrides
     settings: tuple[str, ...]
     command: str
@@ -33,7 +37,8 @@ def page(one: Asked) -> Page:
     if a.found.plans:
         varied = sensitivity.section(a, one.given)
         more["sensitivity"] = varied.numbers
-        sections += [asked.answer(a), reasons.why(a), reasons.alternatives(a), _front(a), reasons.excluded(a)]
+        sections += [asked.answer(a), reasons.why(a), reasons.alternatives(a), reasons.excluded(a)]
+        sections.append(front.section(a, one.free))
         sections += [memory.memory(a), _roofline(a), varied.section, doubt.error_bands(a)]
     else:
         from mlaplan.report.fitting import what_fits
@@ -41,18 +46,12 @@ def page(one: Asked) -> Page:
         fitting = what_fits(a.q, a.found.nearest_miss, a.change)
         more["would_fit"] = fitting
         sections += [asked.nothing(a, fitting), reasons.excluded(a)]
+        if one.free.found.front:
+            sections.append(front.section(a, one.free))
     sections += [doubt.limits(a), sources.sources(a)]
     about = "What to deploy, why, what else there is, how sure the figures are and where they come from: a prediction."
-    data = numbers.document(a, one.given, one.settings, more)
+    data = numbers.document(a, one.free, one.given, one.settings, more)
     return Page(plan_text.title(a), about, sections, data, f"mlaplan {__version__}")
-
-
-def _front(a: Answer) -> Section:
-    found: list[Element] = [pictures.pareto(a)]
-    if a.found.front:
-        block = plan_text.front_block(a)
-        found.append(table(f"{len(block.rows)} of {len(a.found.front)} points of the front", block))
-    return Section("pareto", "Throughput against speed", found)
 
 
 def _roofline(a: Answer) -> Section:

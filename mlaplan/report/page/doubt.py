@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from mlaplan.report import bands, words
@@ -12,6 +13,7 @@ from mlaplan.units import format_seconds
 if TYPE_CHECKING:
     from mlaplan.report.plan_text import Answer
 
+FLAG = re.compile(r"(--[a-z][a-z-]+)")
 SMALL = 0.002  # doubts below this share of the step are left out
 
 
@@ -49,7 +51,7 @@ def limits(a: Answer) -> Section:
     items = [
         "Lengths are means: distributions, bursts, queues that drain, warm-up and preemption are not in these figures.",
         "Prefill and decode share the chips; prefill and decode on separate chips are not compared here.",
-        "A shared prefix is the number that was given; cache tiers in host memory or on disk and eviction are left out.",
+        "A shared prefix is the number that was given; cache tiers in host memory or on disk, and eviction, are not.",
     ]
     if moe:
         items.append(
@@ -63,5 +65,5 @@ def limits(a: Answer) -> Section:
     items.append("The quality of the answers under quantised weights or caches.")
     found: list[Element] = [Items(items)]
     if a.notes:
-        found += [Text("Notes on this answer:"), Items(a.notes)]
+        found += [Text("Notes on this answer:"), Items([FLAG.sub(r"`\1`", note) for note in a.notes])]
     return Section("limits", "What is not modelled", found)

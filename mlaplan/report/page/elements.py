@@ -99,6 +99,7 @@ class Page(NamedTuple):
     made_by: str
 
 
-def table(caption: str, block: Block, marked: frozenset[int] = frozenset(), head: int = 0) -> Table:
-    """A block of a text report as a table; what it says first goes to the caption."""
-    return Table(caption or block.title, block.columns, block.rows, block.notes, marked, head)
+def table(caption: str, block: Block, marked: frozenset[int] = frozenset(), head: int = 0) -> list[Element]:
+    """A block of a text report as a table under a caption, what it says first before it."""
+    shown = Table(caption, block.columns, block.rows, block.notes, marked, head)
+    return [Text(block.title), shown] if block.title else [shown]

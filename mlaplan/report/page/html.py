@@ -128,15 +128,17 @@ def _(element: e.Table, name: str) -> list[ET.Element]:
     _inline(ET.SubElement(found, "caption", id=caption), element.caption)
     head = ET.SubElement(ET.SubElement(found, "thead"), "tr")
     for column in element.columns:
-        cell = ET.SubElement(head, "th", _side(column.left) | {"scope": "col"})
-        cell.text = column.title.replace("\n", " ")
+        # a corner without a title heads nothing
+        cell = ET.SubElement(
+            head, "th" if column.title else "td", _side(column.left) | _scope("col" if column.title else "")
+        )
+        cell.text = column.title.replace("/\n", "/").replace("\n", " ")
     body = ET.SubElement(found, "tbody")
     for number, row in enumerate(element.rows):
         line = ET.SubElement(body, "tr", {"class": "marked"} if number in element.marked else {})
         for place, (content, column) in enumerate(zip(row, element.columns, strict=True)):
             is_head = place == element.head
-            tag = "th" if is_head else "td"
-            cell = ET.SubElement(line, tag, _side(column.left) | ({"scope": "row"} if is_head else {}))
+            cell = ET.SubElement(line, "th" if is_head else "td", _side(column.left) | _scope("row" if is_head else ""))
             _inline(cell, content)
     out = [box]
     for note in element.notes:
@@ -147,6 +149,10 @@ def _(element: e.Table, name: str) -> list[ET.Element]:
 
 def _side(left: bool) -> dict[str, str]:
     return {} if left else {"class": "number"}
+
+
+def _scope(of: str) -> dict[str, str]:
+    return {"scope": of} if of else {}
 
 
 @_written.register

@@ -8,7 +8,7 @@ from functools import singledispatch
 from mlaplan.report.page import elements as e
 from mlaplan.report.tables import as_markdown
 
-MARKS = re.compile(r"([\\*_<>\[\]#~])")
+MARKS = re.compile(r"([\\*<>\[\]#~]|(?<!\w)_|_(?!\w))")  # an underscore within a word means nothing
 
 
 def document(page: e.Page) -> str:
@@ -33,7 +33,9 @@ def _(element: e.Text) -> str:
 
 @_written.register
 def _(element: e.Items) -> str:
-    return "\n".join(f"{f'{i}.' if element.numbered else '-'} {_inline(item)}" for i, item in enumerate(element.items, 1))
+    return "\n".join(
+        f"{f'{i}.' if element.numbered else '-'} {_inline(item)}" for i, item in enumerate(element.items, 1)
+    )
 
 
 @_written.register
@@ -49,7 +51,7 @@ def _(element: e.Cards) -> str:
 
 @_written.register
 def _(element: e.Table) -> str:
-    columns = [_escaped(column.title.replace("\n", " ")) for column in element.columns]
+    columns = [_escaped(column.title.replace("/\n", "/").replace("\n", " ")) for column in element.columns]
     rows = []
     for number, row in enumerate(element.rows):
         cells = [_inline(cell) for cell in row]

@@ -17,10 +17,10 @@ def memory(a: Answer) -> Section:
     best = a.found.plans[0]
     items = explain_text.memory_block(a.q, best)
     last = frozenset({len(items.rows) - 2, len(items.rows) - 1})
-    found: list[Element] = [table("Memory of one chip, of the fullest stage", items, marked=last)]
+    found: list[Element] = table("Memory of one chip, of the fullest stage", items, marked=last)
     assert a.why is not None
     held = why_text.capacity(a.q, best, a.why)
     mine = frozenset(i for i, row in enumerate(held.rows) if row[0].endswith("*"))
-    found.append(table("", held, marked=mine))
+    found += table("KV capacity by layout", held, marked=mine)
     found.append(pictures.memory(a))
     return Section("memory", "Memory and cache", found)

@@ -15,8 +15,13 @@ if TYPE_CHECKING:
 SCHEMA = "mlaplan.report/1"
 
 
-def document(a: Answer, given: Overrides, settings: Sequence[str], more: dict[str, Any]) -> dict[str, Any]:
-    """The question, the plans with their steps and memory, what was excluded; more: of the page's other sections."""
+def document(
+    a: Answer, free: Answer, given: Overrides, settings: Sequence[str], more: dict[str, Any]
+) -> dict[str, Any]:
+    """The question, the plans with their steps and memory, what was excluded; more: of the page's other sections.
+
+    free: the same with the load left open, for its front.
+    """
     miss = a.found.nearest_miss
     return {
         "schema": SCHEMA,
@@ -30,7 +35,7 @@ def document(a: Answer, given: Overrides, settings: Sequence[str], more: dict[st
         "considered": a.found.considered,
         "priced": a.found.priced,
         "plans": [_plan(a, e) for e in a.found.plans],
-        "front": [{"label": s.label(), "batch": s.batch, **_finite(figures)} for s, figures in a.found.front],
+        "front": [{"label": s.label(), "batch": s.batch, **_finite(figures)} for s, figures in free.found.front],
         "rejected": {name.split()[0]: count for name, count in a.found.rejected.items()},
         "nearest_miss": None if miss is None else {"label": miss.strategy.label(), "rule": miss.code},
         **more,
@@ -43,7 +48,9 @@ def _plan(a: Answer, e: Explanation) -> dict[str, Any]:
     for name in ("decode", "prefill"):
         step = found[name]
         operators = {op["name"]: op["time_s"] for op in step["operators"]} if step else {}
-        steps[name] = {**{k: v for k, v in step.items() if k != "operators"}, "operators_s": operators} if step else None
+        steps[name] = (
+            {**{k: v for k, v in step.items() if k != "operators"}, "operators_s": operators} if step else None
+        )
     strategy = plan_data.strategy(e.strategy, e.pp_layers)
     return {"strategy": strategy, "memory": found["memory"], **steps, "served": found["served"]}
 
