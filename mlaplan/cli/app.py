@@ -18,6 +18,7 @@ VERBS = {
     "recommend": "Find the best strategies for a workload, and say why.",
     "explain": "Price one strategy, operator by operator, and say whether it fits.",
     "report": "Write the answer to a question as one page to hand on: HTML or Markdown.",
+    "compare": "Compare saved plans, or the best plan for one workload on several chips.",
     "chunks": "Choose query chunk, slice and pipeline depth of a group of chips.",
     "list": "List the chips or models known by name.",
     "show": "Show a chip or model with every source.",

@@ -35,6 +35,14 @@ class Saved:
     given: Overrides
     data: dict[str, Any]
 
+    @property
+    def tok_s_chip(self) -> float | None:
+        """Output tokens per second and chip as they were predicted when the plan was saved."""
+        found: Any = self.data
+        for key in ("prediction", "served", "tok_s_chip", "value"):
+            found = found.get(key) if isinstance(found, dict) else None
+        return float(found) if isinstance(found, int | float) and found > 0 else None
+
 
 def read_plan(file: str) -> Saved:
     """The plan in a file, or an error that names what is wrong with it."""
