@@ -14,8 +14,9 @@ from mlaplan.errors import EXIT_FINDINGS, EXIT_OK, MlaplanError
 
 if TYPE_CHECKING:
     from mlaplan.cli.answers import Answered
+    from mlaplan.report.page.elements import Page
 
-SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md"}
+SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md", ".json": "json"}
 
 
 class PageFormat(StrEnum):
@@ -23,6 +24,7 @@ class PageFormat(StrEnum):
 
     html = "html"
     md = "md"
+    json = "json"
 
 
 @with_question()
@@ -36,26 +38,32 @@ def report(
 ) -> int:
     """Write the answer to a question as one page: HTML without anything from elsewhere, or Markdown.
 
-    The question is that of `recommend`, with the same options. Exit code: 0 with a plan, 1 if nothing is feasible;
-    the page is written in both cases.
+    The question is that of `recommend`, with the same options; json holds the page's numbers alone. Exit code: 0 with
+    a plan, 1 if nothing is feasible; the page is written in both cases.
     """
     from mlaplan.cli import questions
     from mlaplan.cli.answers import command_line
     from mlaplan.cli.output import check, write
-    from mlaplan.report.page import content, html, markdown
+    from mlaplan.report.page import content
     from mlaplan.report.page.front import front_of
 
     check(file)
     written = _format(output, file)
     found = answer(question)
     questions.tell(found.said)
-    command = command_line("report", report, question)
-    asked = content.Asked(
-        found.answer, front_of(found.answer, found.given), found.given, found.subject.settings, command
-    )
-    page = content.page(asked)
-    write((html if written is PageFormat.html else markdown).document(page).rstrip("\n"), file)
-    return EXIT_OK if found.answer.found.plans else EXIT_FINDINGS
+    a, given, command = found.answer, found.given, command_line("report", report, question)
+    page = content.page(content.Asked(a, front_of(a, given), given, found.subject.settings, command))
+    write(_written(page, written), file)
+    return EXIT_OK if a.found.plans else EXIT_FINDINGS
+
+
+def _written(page: Page, how: PageFormat) -> str:
+    from mlaplan.report import tables
+    from mlaplan.report.page import html, markdown
+
+    if how is PageFormat.json:
+        return tables.as_json(page.numbers)
+    return (html if how is PageFormat.html else markdown).document(page).rstrip("\n")
 
 
 def answer(question: dict[str, Any]) -> Answered:

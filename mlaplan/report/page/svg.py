@@ -6,6 +6,7 @@ with DejaVu Sans, which is wider than most, so that another font leaves room.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import re
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from mlaplan.report.page import hatch
+from mlaplan.report.plots.style import LOOKS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,11 +26,16 @@ LARGEST = 1.8  # pixels of a point
 PLACES = 2  # decimals of a coordinate: hundredths of a point
 NUMBER = re.compile(r"-?\d+\.\d{3,}(?![\d%e])")
 REFERENCE = re.compile(r"(url\(#|^#)([^)]+)")
+HUE = re.compile(r"#[0-9a-f]{6}\b", re.I)
+HUES = {look.color.lower(): number for number, look in enumerate(LOOKS)}
 GREY = re.compile(r"#([0-9a-f]{2})\1\1\b", re.I)
 
 
 def inline(figure: Figure, name: str, told: str) -> ET.Element:
-    """The figure as an `svg` element that scales with the page. name: begins all ids; told: what it shows."""
+    """The figure as an `svg` element that scales with the page. told: what it shows.
+
+    name: begins all ids, with a digest of the picture, so that pictures of several pages can stand on one.
+    """
     root = ET.fromstring(_drawn(figure))
     found = _without_names(root)
     _, _, width, height = (float(x) for x in found.attrib["viewBox"].split())
@@ -38,7 +45,8 @@ def inline(figure: Figure, name: str, told: str) -> ET.Element:
     found.set("viewBox", f"0 0 {width:g} {height:g}")
     for pattern in found.iter("pattern"):
         hatch.smaller(pattern)
-    _named(found, name)
+    digest = hashlib.sha256(ET.tostring(found)).hexdigest()[:8]
+    _named(found, f"{name}-{digest}")
     return found
 
 
@@ -70,9 +78,16 @@ def _without_names(element: ET.Element) -> ET.Element:
 
 
 def _plain(value: str) -> str:
-    """Coordinates of a hundredth of a point; near-black and near-white as the page's ink and paper."""
+    """Coordinates of a hundredth of a point; greys and the colours of series as the page's own."""
     short = NUMBER.sub(lambda m: f"{float(m[0]):.{PLACES}f}".rstrip("0").rstrip(".").replace("-0", "-0"), value)
-    return " ".join(GREY.sub(_shade, short).split())
+    shaded = GREY.sub(_shade, short)
+    return " ".join(HUE.sub(_hue, shaded).split())
+
+
+def _hue(match: re.Match[str]) -> str:
+    """Colours of series are lighter on dark paper; one that is not theirs stays."""
+    found = HUES.get(match[0].lower())
+    return match[0] if found is None else f"var(--look-{found})"
 
 
 def _shade(match: re.Match[str]) -> str:
