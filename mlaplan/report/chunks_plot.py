@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlaplan.costs import chain, chunks, overlap, slices
+from mlaplan.costs import chunks, overlap
 from mlaplan.report.picture import save
+from mlaplan.report.plots import timeline
 from mlaplan.report.words import kib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from mlaplan.costs.chunks import GatherPlan, LocalPlan
-    from mlaplan.costs.slices import Pipeline
+    from mlaplan.costs.chunks import GatherPlan
     from mlaplan.costs.study import Study
     from mlaplan.specs.chip import Chip
     from mlaplan.specs.model import Model
 
-SHOWN = 12  # slices, and rounds, that a timeline shows
-ROWS = {"dma": "DMA", "link": "link", "compute": "compute"}
-COLORS = ("#4477aa", "#66ccee")  # slices take turns
-IDLE = "#ee6677"
+PLATEAU, PICKED = "#66ccee", "#ee6677"
 DEPTHS = (1, 2, 4, 8, 16)
 US = 1e6
 
@@ -37,82 +33,19 @@ def draw(model: Model, chip: Chip, s: Study, path: str) -> None:
     a = s.asked
     figure.suptitle(f"{model.title} on {a.devices} {chip.name}, {a.batch} sequences of {a.context:,} tokens, one layer")
     if plan is None:
-        buffers(figure.subplots(), chip, s)
+        timeline.draw(figure.subplots(), own(chip, s), 11)
     else:
         grid = figure.subplot_mosaic([["time", "time"], ["own", "own"], ["sweep", "border"]], height_ratios=[1, 1, 1.7])
-        timeline(grid["time"], plan)
-        buffers(grid["own"], chip, s)
+        timeline.draw(grid["time"], timeline.gathered(plan), 11)
+        timeline.draw(grid["own"], own(chip, s), 11)
         sweep(grid["sweep"], plan)
         border(grid["border"], plan)
     save(figure, path)
 
 
-def timeline(axes: Axes, p: GatherPlan) -> None:
-    """The first slices of the gather on DMA, link and compute; idle compute in red."""
-    one = overlap.pipeline(p.work, p.rates, p.picked.slice_bytes, p.picked.depth)
-    what = f"gathered in slices of {kib(p.picked.slice_bytes)}, {p.picked.depth} deep, {p.work.form}"
-    _slices(axes, one, ROWS, what)
-
-
-def core(axes: Axes, p: LocalPlan) -> None:
-    """The first slices from the chip's own memory in one core."""
-    rows = {"dma": "DMA", "link": "memory", "compute": "compute"}
-    if not p.pipeline.descriptor_s:
-        rows.pop("dma")
-    _slices(axes, p.pipeline, rows, f"own memory, one core: slices of {kib(p.slice_bytes)}, {p.depth} deep")
-
-
-def _slices(axes: Axes, p: Pipeline, rows: dict[str, str], what: str) -> None:
-    head = replace(p, slices=min(p.slices, SHOWN + p.depth + 2))  # of a long step only what is drawn
-    t = slices.timeline(head if head.tasks <= SHOWN else slices.one_task(head))
-    total = slices.closed_form_s(p)
-    slot = max(p.transfer_s, p.tasks * p.task_s, p.descriptor_s)
-    until = min(total, p.latency_s + (SHOWN + 1) * slot)
-    for row, name in enumerate(rows):
-        for b in (b for b in t.bars if b.resource == name and b.start_s < until):
-            _bar(axes, row, b.start_s, min(b.end_s, until), COLORS[b.slice % 2])
-    for bubble in (b for b in t.bubbles if b.start_s < until):
-        _bar(axes, len(rows) - 1, bubble.start_s, min(bubble.end_s, until), IDLE)
-    _rows(axes, list(rows.values()))
-    axes.set_xlim(0, until * US)
-    axes.set_title(f"{what}: the first {until * US:.1f} of {total * US:.0f} us (red: idle)", fontsize=9, loc="left")
-    axes.set_xlabel("us", fontsize=8)
-
-
-def _bar(axes: Axes, row: int, start: float, end: float, color: str) -> None:
-    axes.barh(row, (end - start) * US, left=start * US, height=0.7, color=color, edgecolor="white", linewidth=0.4)
-
-
-def _rows(axes: Axes, names: list[str]) -> None:
-    axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
-    axes.tick_params(labelsize=8)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-
-
-def buffers(axes: Axes, chip: Chip, s: Study) -> None:
-    """Pages from device memory into L2, from L2 into the core, compute, two buffers between; one core if not whole."""
-    b = s.buffered
-    if b.items == 1:
-        core(axes, s.local)
-        return
-    times = np.tile([b.gather_s, b.copy_s, b.compute_s], (min(b.items, SHOWN), 1))
-    found = chain.schedule(times, (0.0, 0.0), [chain.Span(0, 1, 2), chain.Span(1, 2, 2)])
-    count = min(b.items, SHOWN)
-    for i in range(count):
-        for row in range(3):
-            _bar(axes, row, found.start[i, row], found.end[i, row], COLORS[i % 2])
-    engines = set(chip.dma.engines) if chip.dma is not None else set()
-    named = engines >= {"SDMA", "GDMA"}
-    _rows(axes, ["SDMA: DDR to L2", "GDMA: L2 to core", "compute"] if named else ["to L2", "to core", "compute"])
-    axes.set_xlim(0, float(found.end[count - 1, 2]) * US)
-    axes.set_title(
-        f"own memory, whole sequences to each core, two buffers: the first {count} of {b.items} rounds; "
-        f"{b.overlapped_s * US:.0f} instead of {b.serial_s * US:.0f} us ({b.saving:.0%} less)",
-        fontsize=9, loc="left",
-    )  # fmt: skip
-    axes.set_xlabel("us", fontsize=8)
+def own(chip: Chip, s: Study) -> timeline.Track:
+    """What a chip holds itself: whole sequences to each core where there are several, else the slices of one core."""
+    return timeline.local(s.local) if s.buffered.items == 1 else timeline.buffered(s.buffered, chip)
 
 
 def sweep(axes: Axes, p: GatherPlan) -> None:
@@ -125,8 +58,8 @@ def sweep(axes: Axes, p: GatherPlan) -> None:
             face = "white" if c.spill_s > 0 else shade
             axes.plot(c.slice_bytes, c.step_s * US, marker="o", ms=4, color=shade, markerfacecolor=face)
     best = min(c.step_s for c in p.sweep)
-    axes.axhspan(best * US, best * US * (1 + overlap.PLATEAU), color=COLORS[1], alpha=0.5, lw=0)
-    axes.plot(p.picked.slice_bytes, p.picked.step_s * US, "o", ms=11, mfc="none", mec=IDLE, mew=2)
+    axes.axhspan(best * US, best * US * (1 + overlap.PLATEAU), color=PLATEAU, alpha=0.5, lw=0)
+    axes.plot(p.picked.slice_bytes, p.picked.step_s * US, "o", ms=11, mfc="none", mec=PICKED, mew=2)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     sizes = sorted({c.slice_bytes for c in p.sweep})[::2]

@@ -50,14 +50,19 @@ class Wanted:
     color: str = "0.15"
 
 
+def letter(i: int) -> str:
+    """a, b, ..., z, aa, ab, ...: what stands for a name without a place."""
+    return chr(ord("a") + i) if i < 26 else letter(i // 26 - 1) + letter(i % 26)
+
+
 def place(
     axes: Axes, wanted: Sequence[Wanted], points: NDArray[np.float64], lines: Sequence[NDArray[np.float64]] = (),
-    size: float = 6.5, radius: float = 3.0, blocked: Sequence[Any] = (),
+    size: float = 6.5, radius: float = 3.0, blocked: Sequence[Any] = (), far: float = RINGS[-1],
 ) -> list[Wanted]:  # fmt: skip
     """Put labels into finished axes; those without a place are returned.
 
     points: [n, 2] in data coordinates, none of which a label may cover; lines: [m, 2] each, better not covered;
-    blocked: boxes in pixels where other text stands.
+    blocked: boxes in pixels where other text stands; far: the largest distance, in points of 1/72 inch.
     """
     from mlaplan.report.plots.sheet import text_width
 
@@ -77,7 +82,7 @@ def place(
         w, anchor = wanted[i], anchors[i]
         wide, tall = text_width(w.text, size) * 72 + 2 * PAD, size * 1.1 + 2 * PAD
         best: tuple[float, Box, float, float] | None = None
-        for ring in RINGS:
+        for ring in (r for r in RINGS if r <= far):
             if best is not None and best[0] <= ring:
                 break
             for turn in range(TURNS):

@@ -39,6 +39,8 @@ class Capacity:
     lines: tuple[Line, ...]
     asked: tuple[float, float] | None
     misfits: tuple[str, ...]  # layouts that hold no sequence of any length
+    x: str = "prompt and output of a sequence, tokens"
+    note: str = ""
 
 
 def of_layouts(
@@ -91,15 +93,15 @@ def of_frame(frame: pd.DataFrame, x: str = "isl", by: Sequence[str] | None = Non
     rest = [c for c in frames.axes_of(rows) if c not in free and c not in keys]
     keys = [*rest, *keys] if by is None else keys
     frames.one_of_each(rows, (*free, *keys), "memory")
-    rows = rows.assign(
-        context=rows["isl"] + rows["osl"],
-        sequences=np.floor(rows["kv_tokens"] / (rows["isl"] + rows["osl"])) * rows["dp"] * rows["replicas"],
-    )
+    sequences = rows["kv_tokens"] // (rows["isl"] + rows["osl"]) * rows["dp"] * rows["replicas"]
+    rows = rows.assign(sequences=sequences)
     lines = []
     for name, part in frames.groups(rows, keys):
-        most = part.groupby("context")["sequences"].max()
+        most = part.groupby(x)["sequences"].max()
         lines.append(Line(name, tuple(map(float, most.index)), tuple(map(float, most))))
-    return Capacity(subject.of_frame(rows, (*keys, *free)), tuple(lines), None, ())
+    about = subject.of_frame(rows, (*keys, *free))
+    said = "The most that any plan of the sweep with this layout holds."
+    return Capacity(about, tuple(lines), None, (), scale.axis_label(x), said)
 
 
 def figure(data: Capacity, width: float = style.FULL) -> Figure:
@@ -125,9 +127,11 @@ def figure(data: Capacity, width: float = style.FULL) -> Figure:
         values = [n for line in data.lines for n in line.sequences] + ([data.asked[1]] if data.asked else [])
         axes.set_ylim(max(min(values) / 1.5, 0.5), max(values) * 1.6)
         scale.log_ticks(axes.yaxis, *axes.get_ylim())
-        axes.set_xlabel("prompt and output of a sequence, tokens")
+        axes.set_xlabel(data.x)
         axes.set_ylabel("sequences, all chips")
         sheet.legend(handles, names)
+        if data.note:
+            sheet.note(data.note)
         if data.misfits:
             sheet.note(f"Without room for a sequence of 1k: {', '.join(data.misfits)}.")
         sheet.finish()

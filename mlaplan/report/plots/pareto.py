@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -86,6 +86,7 @@ def of_frame(
     if "label" in keys:  # strategies are told by the labels of the front
         keys.remove("label")
     frames.one_of_each(rows, (*free, *keys), "pareto")
+    # in brackets: the chips of a plan, where they vary
     several = rows["devices"].nunique() > 1 and "devices" not in keys
     lines = []
     for name, part in frames.groups(rows, keys):
@@ -98,7 +99,7 @@ def of_frame(
         points = tuple(
             Point(
                 float(r[x]), float(r[y]), float(low.iloc[i]), float(high.iloc[i]),
-                f"{int(r['devices'])}: {r['label']}" if several else str(r["label"]), int(r["batch"]),
+                f"{r['label']} ({int(r['devices'])})" if several else str(r["label"]), int(r["batch"]),
             )
             for i, (_, r) in enumerate(edge.iterrows())
         )  # fmt: skip
@@ -110,31 +111,46 @@ def of_frame(
 
 
 def figure(data: Fronts, width: float = style.FULL) -> Figure:
-    """The fronts with bands, a label for every stretch of one strategy."""
+    """The fronts with bands, a name for every stretch of one strategy; a letter where there is no room for a name."""
     with style.drawing(width):
-        sheet = Sheet(width, 2.5 if width < 5 else 3.6, "Throughput against speed for a user", data.about)
-        axes = sheet.figure.subplots()
-        handles, wanted, every = [], [], []
-        single = len(data.lines) == 1
-        for i, line in enumerate(data.lines):
-            look = style.look(i)
-            x, y, low, high = np.array([(p.x, p.y, p.low, p.high) for p in line.points]).T
-            axes.fill_between(x, low, high, color=look.color, alpha=0.16, linewidth=0)
-            if single:
-                axes.plot(x, y, color=style.FAINT, linewidth=0.8, zorder=3)
-                _by_strategy(axes, line)
-            else:
-                handles += axes.plot(x, y, color=look.color, marker=look.marker, linestyle=look.line, zorder=4)
-            every.append(np.column_stack([x, y]))
-            wanted += stretches(line, once=single)
-        _scales(axes, data)
-        if not single:
-            sheet.legend(handles, [line.name for line in data.lines])
-        sheet.note("Each point is a plan that no other beats in both; shaded: 80 % band.")
-        if single and len({p.label for p in data.lines[0].points}) > 1:
-            sheet.note("Marks tell strategies apart; each is named once.")
-        _finish(sheet, axes, wanted, every)
-        return sheet.figure
+        made, without = _make(data, width, {})
+        if without:
+            letters = {name: labels.letter(i) for i, name in enumerate(sorted(without))}
+            made, _ = _make(data, width, letters)
+        return made
+
+
+def _make(data: Fronts, width: float, letters: dict[str, str]) -> tuple[Figure, set[str]]:
+    """The figure, and the names that found no place near their points."""
+    from matplotlib import rcParams
+
+    sheet = Sheet(width, 2.5 if width < 5 else 3.6, "Throughput against speed for a user", data.about)
+    axes = sheet.figure.subplots()
+    handles, wanted, every = [], [], []
+    single = len(data.lines) == 1
+    for i, line in enumerate(data.lines):
+        look = style.look(i)
+        x, y, low, high = np.array([(p.x, p.y, p.low, p.high) for p in line.points]).T
+        axes.fill_between(x, low, high, color=look.color, alpha=0.16, linewidth=0)
+        if single:
+            axes.plot(x, y, color=style.FAINT, linewidth=0.8, zorder=3)
+            _by_strategy(axes, line)
+        else:
+            handles += axes.plot(x, y, color=look.color, marker=look.marker, linestyle=look.line, zorder=4)
+        every.append(np.column_stack([x, y]))
+        wanted += stretches(line, once=single)
+    _scales(axes, data)
+    if not single:
+        sheet.legend(handles, [line.name for line in data.lines])
+    sheet.note("Each point is a plan that no other beats in both; shaded: 80 % band.")
+    if single and len({p.label for p in data.lines[0].points}) > 1:
+        sheet.note("Marks tell strategies apart; each is named once.")
+    if letters:
+        sheet.note(", ".join(f"{letter}: {name}" for name, letter in letters.items()) + ".")
+    sheet.finish()
+    wanted = [replace(w, text=letters.get(w.text, w.text)) for w in wanted]
+    left = labels.place(axes, wanted, np.concatenate(every), every, size=float(rcParams["font.size"]) - 1, far=32.0)
+    return sheet.figure, {w.text for w in left}
 
 
 def _by_strategy(axes: Axes, line: Line) -> None:
@@ -178,11 +194,3 @@ def _scales(axes: Axes, data: Fronts) -> None:
             scale.plain_ticks(axes.xaxis if axis == "x" else axes.yaxis)
     axes.set_xlabel(scale.axis_label(data.x))
     axes.set_ylabel(scale.axis_label(data.y))
-
-
-def _finish(sheet: Sheet, axes: Axes, wanted: list[labels.Wanted], every: list[np.ndarray]) -> None:
-    """Lay out, then put the labels where there is room; those that find none get a letter and stand below."""
-    from matplotlib import rcParams
-
-    sheet.finish()
-    labels.place(axes, wanted, np.concatenate(every), every, size=float(rcParams["font.size"]) - 1)

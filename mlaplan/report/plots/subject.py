@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from mlaplan.errors import MlaplanError
 from mlaplan.report import words
-from mlaplan.report.plots.scale import tokens
+from mlaplan.sweep.rows import IDENTITY
+from mlaplan.units import format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from mlaplan.rules.rule import Question
 
-POINT = ("model", "chip", "devices", "isl", "osl", "concurrency", "rate", "prefix", "engine")
+POINT = tuple(column.name for column in IDENTITY)
 
 
 class Unfit(MlaplanError):
@@ -29,29 +30,26 @@ def of_question(q: Question, devices: int) -> str:
 
 def of_frame(frame: pd.DataFrame, without: tuple[str, ...] = ()) -> str:
     """The same for rows of a sweep: what they share, less the columns that the picture itself shows."""
-    shared = {name: only(frame, name) for name in POINT if name not in without and name in frame}
-    shared |= {name: only(frame, name) for name in what_if(frame) if name not in without}
-
-    def value(name: str) -> Any:
-        found = shared.get(name)
-        return None if found is None or found != found else found
-
-    model = value("model") or listed(frame, "model", without)
-    chip = value("chip") or listed(frame, "chip", without)
-    devices = value("devices")
-    on = " x ".join(str(part) for part in (devices, chip) if part)
+    shared = {c: only(frame, c) for c in (*POINT, *what_if(frame)) if c in frame and c not in without}
+    shared = {name: value for name, value in shared.items() if value is not None}
+    model = shared.get("model") or listed(frame, "model", without)
+    chip = shared.get("chip") or listed(frame, "chip", without)
+    count = shared.get("devices")
+    on = f"{count} x {chip}" if count and chip else chip or (f"{count} chips" if count else "")
     parts = [" on ".join(part for part in (model, on) if part)]
-    lengths = [f"{tokens(value('isl'))} tokens in" if value("isl") else "", f"{tokens(value('osl'))} out" if value("osl") else ""]
-    parts.append(", ".join(part for part in lengths if part))
-    if value("prefix"):
-        parts.append(f"{tokens(value('prefix'))} of the prompt cached")
-    if value("concurrency"):
-        parts.append(f"{value('concurrency'):,.0f} in flight")
-    if value("rate"):
-        parts.append(f"{value('rate'):g} requests/s")
-    if value("engine") and value("engine") != "generic":
-        parts.append(str(value("engine")))
-    parts += [f"{name} {shared[name]}" for name in what_if(frame) if value(name) is not None]
+    lengths = [f"{shared[name]:,} {'tokens in' if name == 'isl' else 'out'}" for name in ("isl", "osl") if name in shared]
+    parts.append(", ".join(lengths))
+    if shared.get("prefix"):
+        parts.append(f"{shared['prefix']:,} of the prompt cached")
+    if "concurrency" in shared:
+        parts.append(f"{shared['concurrency']:,} in flight")
+    if "rate" in shared:
+        parts.append(f"{shared['rate']:g} requests/s")
+    limits = (("TTFT", "ttft_limit_s"), ("TPOT", "tpot_limit_s"))
+    parts += [f"{name} up to {format_seconds(shared[c])}" for name, c in limits if c in shared]
+    if shared.get("engine", "generic") != "generic":
+        parts.append(str(shared["engine"]))
+    parts += [f"{name} {shared[name]}" for name in what_if(frame) if name in shared]
     return "; ".join(part for part in parts if part)
 
 
