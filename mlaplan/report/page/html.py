@@ -16,6 +16,8 @@ from xml.etree import ElementTree as ET
 from mlaplan.report.page import elements as e
 from mlaplan.report.page import svg
 
+SHORT = 20  # rows that a printer keeps together
+WIDE = 28  # letters of a text from which on its column keeps some width
 STYLE = Path(__file__).with_name("page.css")
 
 
@@ -123,9 +125,10 @@ def _(element: e.Cards, name: str) -> list[ET.Element]:  # noqa: ARG001
 @_written.register
 def _(element: e.Table, name: str) -> list[ET.Element]:
     caption = f"{name}-caption"
-    box = ET.Element("div", {"class": "scroll", "role": "region", "aria-labelledby": caption, "tabindex": "0"})
+    box = _scrolling(caption, "scroll short" if len(element.rows) <= SHORT else "scroll")
     found = ET.SubElement(box, "table")
-    _inline(ET.SubElement(found, "caption", id=caption), element.caption)
+    _inline(ET.SubElement(ET.SubElement(found, "caption", id=caption), "span"), element.caption)
+    wide = [max((len(row[i]) for row in element.rows), default=0) > WIDE for i in range(len(element.columns))]
     head = ET.SubElement(ET.SubElement(found, "thead"), "tr")
     for column in element.columns:
         # a corner without a title heads nothing
@@ -138,13 +141,19 @@ def _(element: e.Table, name: str) -> list[ET.Element]:
         line = ET.SubElement(body, "tr", {"class": "marked"} if number in element.marked else {})
         for place, (content, column) in enumerate(zip(row, element.columns, strict=True)):
             is_head = place == element.head
-            cell = ET.SubElement(line, "th" if is_head else "td", _side(column.left) | _scope("row" if is_head else ""))
+            kind = {"class": "wide"} if wide[place] and column.left else _side(column.left)
+            cell = ET.SubElement(line, "th" if is_head else "td", kind | _scope("row" if is_head else ""))
             _inline(cell, content)
     out = [box]
     for note in element.notes:
         out.append(ET.Element("p", {"class": "note"}))
         _inline(out[-1], note)
     return out
+
+
+def _scrolling(label: str, kind: str) -> ET.Element:
+    """A box that is as wide as the page while what is in it may be wider; the keyboard reaches it."""
+    return ET.Element("div", {"class": kind, "role": "region", "aria-labelledby": label, "tabindex": "0"})
 
 
 def _side(left: bool) -> dict[str, str]:
@@ -165,10 +174,12 @@ def _(element: e.Code, name: str) -> list[ET.Element]:  # noqa: ARG001
 
 
 @_written.register
-def _(element: e.Picture, name: str) -> list[ET.Element]:  # noqa: ARG001
+def _(element: e.Picture, name: str) -> list[ET.Element]:
     found = ET.Element("figure")
-    found.append(svg.inline(element.draw(), element.name, element.told))
-    _inline(ET.SubElement(found, "figcaption"), element.caption)
+    box = _scrolling(f"{name}-caption", "scroll")
+    box.append(svg.inline(element.draw(), element.name, element.told))
+    found.append(box)
+    _inline(ET.SubElement(found, "figcaption", id=f"{name}-caption"), element.caption)
     return [found]
 
 

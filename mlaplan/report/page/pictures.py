@@ -11,6 +11,7 @@ from mlaplan.units import format_seconds
 
 if TYPE_CHECKING:
     from mlaplan.report.plan_text import Answer
+    from mlaplan.report.plots.sensitivity import Tornado
 
 
 def breakdown(a: Answer) -> Element:
@@ -73,6 +74,25 @@ def pareto(a: Answer) -> Element:
         told += f", from {said[0]} to {said[1]}"
     caption = "Plans that no other beats in both throughput per chip and speed for a user."
     return _picture("pareto", caption, f"{told}.", plot, lambda: plot.of_answer(a.q, a.devices, a.found))
+
+
+def sensitivity(data: Tornado) -> Element:
+    """The plan with each figure of the chip smaller and larger."""
+    from mlaplan.report.plots import sensitivity as plot
+
+    first = data.swings[0]
+    ends = [f"x{o.factor:g} {_moved(o.value, data.base)}" for o in (first.low, first.high)]
+    told = (
+        f"Bars of the change in output tokens per second and chip, {words.plain(data.base)} as the chip stands, with "
+        f"{words.times(len(data.swings), 'figure')} of the chip smaller and larger; {first.name} matters most, "
+        f"{' and '.join(ends)}."
+    )
+    caption = "What each figure of the chip is worth to this plan; the most important first."
+    return Picture("sensitivity", caption, told, lambda: plot.figure(data))
+
+
+def _moved(value: float | None, base: float) -> str:
+    return "does not fit" if value is None else f"{100 * (value / base - 1):+.1f} %"
 
 
 def _picture(name: str, caption: str, told: str, plot: Any, build: Callable[[], Any]) -> Element:

@@ -58,13 +58,18 @@ class Tornado:
     base: float
     label: str
     swings: tuple[Swing, ...]
+    anew: bool = True
 
 
 def of_plan(
     q: Question, devices: int, e: Explanation, *, objective: str = "throughput", pins: Mapping[str, Any] | None = None,
     given: Overrides | None = None, factors: tuple[float, float] = FACTORS, metric: str = "tok_s_chip",
+    anew: bool = True,
 ) -> Tornado:  # fmt: skip
-    """Every figure of `vary.figures` at both factors; e: the best plan of the question as it stands."""
+    """Every figure of `vary.figures` at both factors; e: the best plan of the question as it stands.
+
+    anew: the question is planned anew for each; else the plan is kept and priced again.
+    """
     from mlaplan.plan import question, recommend
     from mlaplan.workload import Overrides
 
@@ -78,14 +83,17 @@ def of_plan(
         for factor in factors:
             chip = change(q.setting.chip, factor)
             changed = question(chip, q.setting.model, q.profile, q.workload, own)
+            kept = _kept(changed, e, own, metric)
+            if not anew:
+                ends.append(Outcome(factor, kept, e.strategy.label(), kept))
+                continue
             found = recommend(changed, devices, objective=objective, fixed=pins, top=1, given=own)
             best = found.plans[0] if found.plans else None
-            kept = _kept(changed, e, own, metric)
             ends.append(
                 Outcome(factor, value_of(best, metric), best.strategy.label() if best else "", kept)
             )  # fmt: skip
         swings.append(Swing(name, *ends))
-    return _sorted(Tornado(subject.of_question(q, devices), metric, base, e.strategy.label(), tuple(swings)))
+    return _sorted(Tornado(subject.of_question(q, devices), metric, base, e.strategy.label(), tuple(swings), anew))
 
 
 def value_of(e: Explanation | None, metric: str) -> float | None:
@@ -200,6 +208,8 @@ def _factor_names(data: Tornado) -> tuple[str, str]:
 
 
 def _note(data: Tornado) -> str:
+    if not data.anew:
+        return f"The plan {data.label} is kept, with {scale.number(data.base)} as the chip stands."
     said = f"Planned anew for each; as it stands the best plan is {data.label} with {scale.number(data.base)}."
     if any(o.label not in ("", data.label) for s in data.swings for o in (s.low, s.high)):
         said += " *: another plan becomes the best."
@@ -216,7 +226,7 @@ def _write(ax: Axes, data: Tornado) -> None:
     for row, swing in enumerate(data.swings):
         for outcome, shift in ((swing.low, -0.2), (swing.high, 0.2)):
             if outcome.value is None:
-                text, at = "nothing is feasible", 0.0
+                text, at = "nothing is feasible" if data.anew else "does not fit", 0.0
             else:
                 at = 100 * (outcome.value / data.base - 1)
                 text = "0" if abs(at) < 0.05 else f"{at:+.1f}" if abs(at) < 10 else f"{at:+.0f}"
