@@ -31,7 +31,8 @@ ARTICLES = {
     ),
     "MLA decode on SC11": (
         ("deepseek-v3-sc11",),
-        "Four cards of two chips, 128 sequences of 128 tokens in and 1,024 out, no drafts. The article reports 532 tok/s in all.",
+        "Four cards of two chips, 128 sequences of 128 tokens in and 1,024 out, no drafts. The article reports 532 tok/s "
+        "in all.",
     ),
     "Tensor parallelism for MLA on H100": (
         ("deepseek-v3-h100", "deepseek-v3-h200"),
@@ -73,9 +74,9 @@ def index() -> str:
     lines = [
         "# Sample reports",
         "",
-        "One question, or two, for each of the articles whose claims `mlaplan validate --set articles` goes through. Written",
-        "by `python -m reports`, which takes less than a minute; do not edit by hand. The tests compare the numbers in the",
-        "pages with fresh ones. Each page is one file: download it and open it in a browser.",
+        "One question, or two, for each of the articles whose claims `mlaplan validate --set articles` goes through.",
+        "Written by `python -m reports`, which takes less than a minute; do not edit by hand. The tests compare the",
+        "numbers in the pages with fresh ones. Each page is one file: download it and open it in a browser.",
     ]
     for title, (names, told) in ARTICLES.items():
         lines += ["", f"## {title}", "", told, "", "| page | question | answer |", "| --- | --- | --- |"]

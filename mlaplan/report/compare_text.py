@@ -69,7 +69,7 @@ def title(sides: list[Side]) -> str:
     shared = {name: told for name, told in first.items() if all(comparison.asked(s)[name] == told for s in sides)}
     subject = shared.get("model", "plans")
     chips = f" on {shared['devices']} x {shared['chip']}" if {"devices", "chip"} <= set(shared) else ""
-    load = [f"{shared['prompt']} in" if "prompt" in shared else "", f"{shared['output']} out" if "output" in shared else ""]
+    load = [f"{shared[name]} {way}" for name, way in (("prompt", "in"), ("output", "out")) if name in shared]
     load += [shared.get("load", ""), shared.get("engine", "")]
     said = f"{subject}{chips}: {', '.join(part for part in load if part)}"
     return said[0].upper() + said[1:]
@@ -88,7 +88,8 @@ def asked_differently(sides: list[Side]) -> Block | None:
 def figures(sides: list[Side]) -> Block:
     """One line for each side."""
     kept = [name for name in SHOWN if any(side.figure(name) is not None for side in sides)]
-    columns = [text(""), text("plan"), Column("chips"), *(Column(SHOWN[name][0]) for name in kept), Column("tok/s\nin all")]
+    columns = [text(""), text("plan"), Column("chips"), *(Column(SHOWN[name][0]) for name in kept)]
+    columns.append(Column("tok/s\nin all"))
     rows = []
     for side in sides:
         if side.e is None:
@@ -111,7 +112,7 @@ def bands(sides: list[Side]) -> Block:
     """Each figure's band, and its ratio to the first side's."""
     columns = [text(f"against {sides[0].name}"), text("figure"), Column("value"), text("80 % band"), Column("ratio"),
                text("range"), text("bands")]  # fmt: skip
-    rows = []
+    rows: list[list[str]] = []
     for side in sides:
         for name, (head, how) in SHOWN.items():
             value = side.figure(name)
@@ -160,11 +161,12 @@ def rows(sides: list[Side]) -> list[dict[str, Any]]:
     """One flat row for each side: the columns of `recommend --format csv`, and ratios to the first."""
     out: list[dict[str, Any]] = []
     plans = {id(side): plan_text.plan_rows([side.e])[0] for side in sides if side.e is not None}
-    keys = next(iter(plans.values()), {})
+    # a figure that one side does not know has no columns for its band there
+    keys = dict.fromkeys(key for plan in plans.values() for key in plan if key != "rank")
     for side in sides:
         row: dict[str, Any] = {"name": side.name, "model": side.q.setting.model.name, "chip": side.q.setting.chip.name}
         row |= {"feasible": side.e is not None, "reason": side.problem}
-        row |= {key: value for key, value in plans.get(id(side), dict.fromkeys(keys)).items() if key != "rank"}
+        row |= {key: plans.get(id(side), {}).get(key) for key in keys}
         for name in SHOWN:
             found = comparison.ratio(sides[0].figure(name), side.figure(name))
             row[f"{name}_ratio"] = None if found is None else found.value

@@ -174,9 +174,7 @@ def bound(side: Side, name: str) -> str | None:
     from mlaplan.costs.machine import bound_of
 
     steps = {} if side.e is None else {"decode": side.e.decode, "prefill": side.e.prefill}
-    return next(
-        (bound_of(op) for phase, p in steps.items() if p for op in p.ops if operator(op, phase) == name), None
-    )
+    return next((bound_of(op) for phase, p in steps.items() if p for op in p.ops if operator(op, phase) == name), None)
 
 
 def _us(seconds: float) -> str:

@@ -172,7 +172,7 @@ def operator_rows(p: Phase, small: float = SMALL) -> list[tuple[str, ...]]:
     whole = p.step_s.value
     ops = sorted(p.ops, key=lambda op: -abs(op.time_s))
     large = [op for op in ops if abs(op.time_s) >= small * whole]
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             op.name,
             format_seconds(op.time_s),

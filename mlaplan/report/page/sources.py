@@ -74,7 +74,7 @@ def _constants(known: Sources) -> list[tuple[str, ...]]:
     from mlaplan.costs import band, routing
     from mlaplan.specs.source import read
 
-    out = []
+    out: list[tuple[str, ...]] = []
     for name, one in _entries(read(band.FILE).data) + _entries(read(routing.FILE).data):
         value = f"{one['value']:g}" + (f" ({one['low']:g} to {one['high']:g})" if "low" in one else "")
         out.append((name, value, str(one.get("confidence", "derived")), known.mark(str(one["source"]))))

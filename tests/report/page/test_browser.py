@@ -25,9 +25,12 @@ PROBE = """
 <script>
 addEventListener("load", () => {
   const root = document.documentElement, colour = (text) => text.match(/[\\d.]+/g).map(Number);
-  const light = ([r, g, b]) => [r, g, b].map((x) => x / 255).map((x) => x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, x, i) => sum + x * [0.2126, 0.7152, 0.0722][i], 0);
-  const contrast = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p); return (x + 0.05) / (y + 0.05); };
+  const linear = (x) => x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4;
+  const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
+  const contrast = (a, b) => {
+    const [x, y] = [light(a), light(b)].sort((p, q) => q - p);
+    return (x + 0.05) / (y + 0.05);
+  };
   const inBox = (one) => one.closest(".scroll") !== null;
   const out = [...document.body.querySelectorAll("*")].filter((one) => !inBox(one.parentElement) &&
     one.getBoundingClientRect().right > root.clientWidth + 0.5).map((one) => one.tagName);
@@ -47,7 +50,8 @@ addEventListener("load", () => {
 def chromium(*options: str) -> subprocess.CompletedProcess[str]:
     assert BROWSER is not None
     return subprocess.run(
-        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr", *options],
+        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr",
+         *options],
         capture_output=True, text=True, timeout=180, check=True,
     )  # fmt: skip
 
