@@ -17,10 +17,8 @@ RANGE = (0.25, 4.0)  # of predicted over measured; points beyond sit on the edge
 
 def draw_parity(scored: Sequence[Scored], by: str, path: str) -> None:
     """Write the plot to `path`; the suffix decides the file type."""
-    import matplotlib
     from matplotlib.figure import Figure
 
-    matplotlib.rcParams["svg.hashsalt"] = "mlaplan"  # the same file for the same numbers
     found = {name: [s for s in group if s.fits] for name, group in grouped(ratable(scored), KEYS[by]).items()}
     found = {name: group for name, group in found.items() if group}
     figure = Figure(figsize=(8, 0.45 * len(found) + 1.6), layout="constrained")
@@ -42,4 +40,4 @@ def draw_parity(scored: Sequence[Scored], by: str, path: str) -> None:
     axes.invert_yaxis()
     axes.set_xlabel("predicted / measured; blue: the measured value lies in the 80 % band; grey: within 15 %")
     axes.grid(axis="x", alpha=0.3)
-    save(figure, path, metadata={"Date": None} if path.endswith(".svg") else None)
+    save(figure, path)

@@ -156,9 +156,11 @@ def _panel(ax: Axes, panel: Panel, present: Sequence[str], handles: dict[str, An
             at += value
         if bar.low is not None and bar.high is not None:
             ends = [[max(at - bar.low * factor, 0.0)], [max(bar.high * factor - at, 0.0)]]
-            ax.errorbar(at, row + 0.39, xerr=ends, fmt="none", ecolor=style.INK, elinewidth=0.8, capsize=2, capthick=0.8)
+            ax.errorbar(
+                at, row + 0.39, xerr=ends, fmt="none", ecolor=style.INK, elinewidth=0.8, capsize=2, capthick=0.8
+            )
     ax.set_yticks(range(len(panel.bars)), [b.name for b in panel.bars])
-    ax.set_ylim(len(panel.bars) - 0.5, -0.5)
+    ax.set_ylim(len(panel.bars) - 0.4, -0.5)
     ax.set_xlim(left=0)
     ax.grid(axis="y", visible=False)
     ax.set_xlabel(f"{panel.name}, {unit}")

@@ -80,7 +80,9 @@ def groups(frame: pd.DataFrame, by: Sequence[str]) -> Iterator[tuple[str, pd.Dat
         return
     parts = list(frame.groupby(list(by), sort=False, dropna=False))
     if len(parts) > len(LOOKS):
-        raise Unfit(f"--by {','.join(by)} gives {len(parts)} groups; {len(LOOKS)} can be told apart: narrow it with --where")
+        raise Unfit(
+            f"--by {','.join(by)} gives {len(parts)} groups; {len(LOOKS)} can be told apart: narrow it with --where"
+        )
     for key, rows in parts:
         values = key if isinstance(key, tuple) else (key,)
         yield ", ".join(named(n, v) for n, v in zip(by, values, strict=True)), rows

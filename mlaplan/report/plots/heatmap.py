@@ -58,12 +58,16 @@ def of_frame(
             raise Unfit(f"heatmap: {name} does not vary, and the map needs two axes")
     rows = frames.feasible(frame)
     keys = [frames.column(rows, c, "--by") for c in by or ()]
-    keys = [k for k in keys if k != "label"] if by else [c for c in ("model", "chip", "devices") if rows[c].nunique() > 1]
+    keys = (
+        [k for k in keys if k != "label"] if by else [c for c in ("model", "chip", "devices") if rows[c].nunique() > 1]
+    )
     frames.one_of_each(rows, (x, y, *keys), "heatmap")
     xs, ys = (sorted(frame[name].dropna().unique()) for name in (x, y))
     parts = list(frames.groups(rows, keys))
     if len(parts) > MOST_PANELS:
-        raise Unfit(f"heatmap: {len(parts)} panels ({', '.join(keys)}); at most {MOST_PANELS} fit: narrow it with --where")
+        raise Unfit(
+            f"heatmap: {len(parts)} panels ({', '.join(keys)}); at most {MOST_PANELS} fit: narrow it with --where"
+        )
     panels = tuple(_panel(name, part, (x, y, z), xs, ys) for name, part in parts)
     about = subject.of_frame(rows, (x, y, *keys) if keys else (x, y))
     return Heatmap(about, x, y, z, tuple(map(float, xs)), tuple(map(float, ys)), panels)
@@ -76,7 +80,9 @@ def _load(frame: pd.DataFrame) -> str:
     return found[0]
 
 
-def _panel(name: str, rows: pd.DataFrame, axes: tuple[str, str, str], xs: Sequence[float], ys: Sequence[float]) -> Panel:
+def _panel(
+    name: str, rows: pd.DataFrame, axes: tuple[str, str, str], xs: Sequence[float], ys: Sequence[float]
+) -> Panel:
     x, y, z = axes
     values = np.full((len(ys), len(xs)), np.nan)
     names = np.full(values.shape, "", dtype=object)
@@ -142,7 +148,7 @@ def _make(data: Heatmap, width: float, letters: dict[str, str]) -> tuple[Figure,
             ax.tick_params(labelbottom=True)
     bar = sheet.figure.colorbar(mesh, ax=grid, pad=0.02, aspect=30 if rows > 1 else 18)
     bar.set_label(scale.axis_label(data.z))
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
     if norm.__class__.__name__ == "LogNorm":
         scale.log_ticks(bar.ax.yaxis, float(norm.vmin), float(norm.vmax), 6)
     else:
@@ -208,9 +214,13 @@ def _write(ax: Axes, region: Region, panel: Panel, norm: Any, letters: dict[str,
 
     size = float(rcParams["font.size"]) - 1
     box = ax.get_window_extent()
-    wide, tall = (extent / ax.figure.dpi / n for extent, n in ((box.width, ax.get_xlim()[1]), (box.height, ax.get_ylim()[1])))
+    wide, tall = (
+        extent / ax.figure.dpi / n for extent, n in ((box.width, ax.get_xlim()[1]), (box.height, ax.get_ylim()[1]))
+    )
     for text, lines in _ways(region.label):
-        place = _place(region, max(text_width(part, size) for part in text.split("\n")) + 0.06, lines * size / 60, wide, tall)
+        place = _place(
+            region, max(text_width(part, size) for part in text.split("\n")) + 0.06, lines * size / 60, wide, tall
+        )
         if place is not None:
             break
     else:
@@ -256,7 +266,9 @@ def _place(region: Region, width: float, height: float, wide: float, tall: float
         while all((i + n, j + b) in cells for b in range(m)):
             n += 1
         y, x = i + n / 2, j + m / 2
-        far = float(np.hypot((x - middle[1]) * wide, (y - middle[0]) * tall)) - 0.5 * float(np.sqrt(n * m * wide * tall))
+        far = float(np.hypot((x - middle[1]) * wide, (y - middle[0]) * tall)) - 0.5 * float(
+            np.sqrt(n * m * wide * tall)
+        )
         if best is None or far < best[0] - 1e-9:
             best = (far, x, y)
     return None if best is None else best[1:]

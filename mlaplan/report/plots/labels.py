@@ -1,14 +1,15 @@
 """Labels beside points that cover neither each other nor the points: the nearest free place, with a line to it.
 
 Places are tried in rings around the point. A place must lie in the axes and be free of other labels and of points;
-among the free ones the nearest counts, lines and leaders that it covers or crosses against it. Where nothing is free, the
-label is left to the caller, which has a key for those.
+among the free ones the nearest counts, lines and leaders that it covers or crosses against it. Where nothing is free,
+the label is left to the caller, which has a key for those.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -57,16 +58,17 @@ def letter(i: int) -> str:
 
 def place(
     axes: Axes, wanted: Sequence[Wanted], points: NDArray[np.float64], lines: Sequence[NDArray[np.float64]] = (),
-    size: float = 6.5, radius: float = 3.0, blocked: Sequence[Any] = (), far: float = RINGS[-1],
+    size: float = 6.5, radii: Sequence[float] | float = 3.0, blocked: Sequence[Any] = (), far: float = RINGS[-1],
 ) -> list[Wanted]:  # fmt: skip
     """Put labels into finished axes; those without a place are returned.
 
-    points: [n, 2] in data coordinates, none of which a label may cover; lines: [m, 2] each, better not covered;
-    blocked: boxes in pixels where other text stands; far: the largest distance, in points of 1/72 inch.
+    points: [n, 2] in data coordinates, none of which a label may cover; radii: theirs, in 1/72 inch; lines: [m, 2]
+    each, better not covered; blocked: boxes in pixels where other text stands; far: the largest distance, in 1/72 inch.
     """
     from mlaplan.report.plots.sheet import text_width
 
     at = _in_points(axes, points)
+    radius = np.broadcast_to(np.asarray(radii, dtype=float), len(at))
     paths = [_dense(_in_points(axes, line)) for line in lines]
     path = np.concatenate(paths) if paths else np.empty((0, 2))
     frame = _frame(axes)
@@ -77,7 +79,9 @@ def place(
     anchors = _in_points(axes, np.array([[w.x, w.y] for w in wanted]).reshape(-1, 2))
     # the most crowded first: later ones have to go round them
     crowd = [int(np.sum(np.hypot(*(anchors - a).T) < 40)) for a in anchors]
-    others = [at[np.hypot(*(at - a).T) > radius] for a in anchors]
+    away = [np.hypot(*(at - a).T) for a in anchors]
+    own = [float(radius[d < 0.5].max(initial=3.0)) for d in away]  # of the point that a label belongs to
+    others = [at[d > r] for d, r in zip(away, own, strict=True)]
     for i in sorted(range(len(wanted)), key=lambda i: (-crowd[i], i)):
         w, anchor = wanted[i], anchors[i]
         wide, tall = text_width(w.text, size) * 72 + 2 * PAD, size * 1.1 + 2 * PAD
@@ -86,15 +90,17 @@ def place(
             if best is not None and best[0] <= ring:
                 break
             for turn in range(TURNS):
-                box = _around(anchor, ring, 2 * math.pi * turn / TURNS, wide, tall)
+                box = _around(anchor, ring + own[i] - 3.0, 2 * math.pi * turn / TURNS, wide, tall)
                 if not box.within(frame) or any(box.overlaps(b) for b in taken) or _holds(box, at, radius):
                     continue
-                leader = _leader(anchor, box, radius)
+                leader = _leader(anchor, box, own[i])
                 if any(_crosses(leader, b) for b in taken):
                     continue
-                cost = ring + 3.0 * math.sqrt(_count(box, path)) + 25.0 * sum(_cross(leader, other) for other in leaders)
+                cost = (
+                    ring + 3.0 * math.sqrt(_count(box, path)) + 25.0 * sum(_cross(leader, other) for other in leaders)
+                )
                 cost += 10.0 * sum(_crosses(other, box) for other in leaders) + 2.0 * _along(leader, path)
-                cost += 15.0 * _along(leader, others[i], radius)
+                cost += 15.0 * _along(leader, others[i], 3.0)
                 if best is None or cost < best[0] - 1e-9:
                     best = (cost, box, ring, turn)
         if best is None:
@@ -102,7 +108,7 @@ def place(
             continue
         _, box, ring, _ = best
         taken.append(box)
-        line = _leader(anchor, box, radius)
+        line = _leader(anchor, box, own[i])
         _write(axes, w, anchor, box, size, line if ring > LEADER else None)
         if ring > LEADER:
             leaders.append(line)
@@ -148,7 +154,7 @@ def _around(anchor: NDArray[np.float64], ring: float, angle: float, wide: float,
     return Box(x - wide / 2, y - tall / 2, x + wide / 2, y + tall / 2)
 
 
-def _holds(box: Box, points: NDArray[np.float64], radius: float) -> bool:
+def _holds(box: Box, points: NDArray[np.float64], radius: NDArray[np.float64]) -> bool:
     x, y = points[:, 0], points[:, 1]
     inside = (x > box.x0 - radius) & (x < box.x1 + radius) & (y > box.y0 - radius) & (y < box.y1 + radius)
     return bool(inside.any())
@@ -173,7 +179,7 @@ def _leader(anchor: NDArray[np.float64], box: Box, radius: float) -> NDArray[np.
 def _dense(line: NDArray[np.float64]) -> NDArray[np.float64]:
     """Points every two points of length along a line."""
     out = [line[:1]]
-    for a, b in zip(line[:-1], line[1:], strict=True):
+    for a, b in pairwise(line):
         n = max(int(np.hypot(*(b - a)) / 2), 1)
         out.append(a + (b - a) * np.linspace(0, 1, n + 1)[1:, None])
     return np.concatenate(out) if len(line) else line
@@ -198,4 +204,4 @@ def _cross(a: NDArray[np.float64], b: NDArray[np.float64]) -> bool:
     def side(p: NDArray[np.float64], q: NDArray[np.float64], r: NDArray[np.float64]) -> float:
         return float((q[0] - p[0]) * (r[1] - p[1]) - (q[1] - p[1]) * (r[0] - p[0]))
 
-    return side(*a, b[0]) * side(*a, b[1]) < 0 and side(*b, a[0]) * side(*b, a[1]) < 0
+    return side(a[0], a[1], b[0]) * side(a[0], a[1], b[1]) < 0 and side(b[0], b[1], a[0]) * side(b[0], b[1], a[1]) < 0

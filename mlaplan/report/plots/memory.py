@@ -50,21 +50,20 @@ def of_layouts(
 
     strategies: those of `report.why.Why.held`, say: the plan and other layouts of its chips.
     """
-    from mlaplan.costs import capacity
     from mlaplan.strategy import to_table
 
     if not strategies:
         raise Unfit("memory: there is no plan")
     table = to_table([replace(s, batch=1) for s in strategies])
     ranks = np.array([s.dp * s.replicas for s in strategies])
-    held = np.array([_held(q, table, context, capacity) for context in contexts]) * ranks
+    held = np.array([_held(q, table, context) for context in contexts]) * ranks
     lines, misfits = [], []
     for i, s in enumerate(strategies):
         name = f"{s.label()}, {s.kv_dtype}" if len({x.kv_dtype for x in strategies}) > 1 else s.label()
         keep = held[:, i] >= 1
         if keep.any():
             points = [(float(c), float(n)) for c, n, k in zip(contexts, held[:, i], keep, strict=True) if k]
-            lines.append(Line(name, *zip(*points, strict=True)))  # type: ignore[arg-type]
+            lines.append(Line(name, *zip(*points, strict=True)))
         else:
             misfits.append(name)
     if not lines:
@@ -74,7 +73,7 @@ def of_layouts(
     return Capacity(subject.of_question(q, devices or strategies[0].devices), tuple(lines), asked, tuple(misfits))
 
 
-def _held(q: Question, table: dict[str, np.ndarray], context: int, capacity: object) -> np.ndarray:
+def _held(q: Question, table: dict[str, np.ndarray], context: int) -> np.ndarray:
     from mlaplan.costs.factor import Memo, Table
     from mlaplan.search import sequences_held
 

@@ -53,7 +53,7 @@ class Fronts:
     x: str
     y: str
     lines: tuple[Line, ...]
-    plans: int  # out of which the fronts were taken
+    chips_named: bool = False  # names end in the chips of the plan, in brackets
 
 
 def of_answer(q: Question, devices: int, found: Recommendation) -> Fronts:
@@ -72,7 +72,7 @@ def of_answer(q: Question, devices: int, found: Recommendation) -> Fronts:
     if not points:
         raise Unfit("with one output token there is no rate per user, so there is no front")
     line = Line("", tuple(sorted(points, key=lambda p: p.x)))
-    return Fronts(subject.of_question(q, devices), "tok_s_user", "tok_s_chip", (line,), found.priced)
+    return Fronts(subject.of_question(q, devices), "tok_s_user", "tok_s_chip", (line,))
 
 
 def of_frame(
@@ -82,7 +82,11 @@ def of_frame(
     x, y = frames.numbers(frame, x, "--x"), frames.numbers(frame, y, "--y")
     free = ("concurrency", "rate", "devices")
     rows = frames.feasible(frame)
-    keys = [c for c in frames.axes_of(rows) if c not in free] if by is None else [frames.column(rows, c, "--by") for c in by]
+    keys = (
+        [c for c in frames.axes_of(rows) if c not in free]
+        if by is None
+        else [frames.column(rows, c, "--by") for c in by]
+    )
     if "label" in keys:  # strategies are told by the labels of the front
         keys.remove("label")
     frames.one_of_each(rows, (*free, *keys), "pareto")
@@ -107,7 +111,7 @@ def of_frame(
     if not lines:
         raise Unfit(f"pareto: no row has both {x} and {y}")
     about = subject.of_frame(rows, (*keys, *free) if several else (*keys, "concurrency", "rate"))
-    return Fronts(about, x, y, tuple(lines), len(rows))
+    return Fronts(about, x, y, tuple(lines), several)
 
 
 def figure(data: Fronts, width: float = style.FULL) -> Figure:
@@ -143,6 +147,8 @@ def _make(data: Fronts, width: float, letters: dict[str, str]) -> tuple[Figure, 
     if not single:
         sheet.legend(handles, [line.name for line in data.lines])
     sheet.note("Each point is a plan that no other beats in both; shaded: 80 % band.")
+    if data.chips_named:
+        sheet.note("In brackets: the chips of the plan.")
     if single and len({p.label for p in data.lines[0].points}) > 1:
         sheet.note("Marks tell strategies apart; each is named once.")
     if letters:
@@ -177,9 +183,9 @@ def stretches(line: Line, once: bool = False) -> list[labels.Wanted]:
 
 def _scales(axes: Axes, data: Fronts) -> None:
     points = [p for line in data.lines for p in line.points]
-    for axis, name, values in (
-        ("x", data.x, [p.x for p in points]),
-        ("y", data.y, [v for p in points for v in (p.y, p.low, p.high) if v == v]),
+    for axis, values in (
+        ("x", [p.x for p in points]),
+        ("y", [v for p in points for v in (p.y, p.low, p.high) if v == v]),
     ):
         low, high = min(values), max(values)
         set_scale = axes.set_xscale if axis == "x" else axes.set_yscale

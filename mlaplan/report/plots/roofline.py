@@ -1,8 +1,8 @@
 """Roofline: every operator of a plan's decode and prefill step as a point below the roofs of the chip.
 
 x is FLOP per byte of device memory, y the FLOP/s reached, FLOP / time of the operator's own call. Operators without
-products (norms, cache writes, sampling) have no place on a logarithmic axis: they stand at its left edge, as far below the
-memory roof there as their bandwidth is below the chip's. Communication moves no device memory and is left out.
+products (norms, cache writes, sampling) have no place on a logarithmic axis: they stand at its left edge, as far below
+the memory roof there as their bandwidth is below the chip's. Communication moves no device memory and is left out.
 Source: Williams, Waterman and Patterson, CACM 52(4), 2009.
 """
 
@@ -134,6 +134,7 @@ def figure(data: Roofline, width: float = style.FULL) -> Figure:
         _roofs(axes, data, left, right)
         handles, names = [], []
         every: list[tuple[float, float]] = []
+        radii: list[float] = []
         for phase in dict.fromkeys(d.phase for d in data.dots):
             look = style.look(0 if phase == "decode" else 3)
             own = [d for d in data.dots if d.phase == phase]
@@ -142,17 +143,21 @@ def figure(data: Roofline, width: float = style.FULL) -> Figure:
                 at = np.array([_at(d, left) for d in some]).reshape(-1, 2)
                 if not len(at):
                     continue
-                every += [tuple(p) for p in at]
+                sizes = [_size(d, narrow) for d in some]
                 marker = look.marker if products else "<"
                 at[:, 1] = np.maximum(at[:, 1], low * 1.15)
+                every += [tuple(p) for p in at]
+                radii += [np.sqrt(size) * 0.7 for size in sizes]  # to the corner of a diamond
                 axes.scatter(
-                    *at.T, s=[_size(d, narrow) for d in some], marker=marker, facecolor=look.color,
-                    edgecolor="white", linewidth=0.4, zorder=4, alpha=0.95,
+                    at[:, 0], at[:, 1], s=sizes, marker=marker, facecolor=look.color, edgecolor="white", linewidth=0.4,
+                    zorder=4, alpha=0.95,
                 )  # fmt: skip
             handles.append(Line2D([], [], linestyle="", marker=look.marker, color=look.color))
             names.append(f"{phase} step")
         if data.measured:
             at = np.array([(m.flops / m.nbytes, m.flops / m.time_s) for m in data.measured])
+            every += [tuple(p) for p in at]
+            radii += [2.0] * len(at)
             handles += axes.plot(*at.T, linestyle="", marker="x", markersize=4, color="black", mew=0.7, zorder=3)
             names.append(f"measured kernels ({len(at)} published)")
         axes.set_xscale("log")
@@ -166,7 +171,7 @@ def figure(data: Roofline, width: float = style.FULL) -> Figure:
         sheet.legend(handles, names)
         sheet.note(_words(data, left, low))
         sheet.finish()
-        _names(axes, data, left, np.array(every), narrow)
+        _names(axes, data, left, np.array(every), radii, narrow)
         return sheet.figure
 
 
@@ -199,7 +204,9 @@ def _roofs(axes: Axes, data: Roofline, left: float, right: float) -> None:
     axes.plot([left, ridge], [left * data.bandwidth, top], color=style.INK, linewidth=1.2, zorder=2)
     for i, (_, peak) in enumerate(sorted(data.roofs.items(), key=lambda r: -r[1])):
         line = ("-", "--", ":", "-.")[min(i, 3)]
-        axes.plot([peak / data.bandwidth, right], [peak, peak], color=style.INK, linewidth=1.2, linestyle=line, zorder=2)
+        axes.plot(
+            [peak / data.bandwidth, right], [peak, peak], color=style.INK, linewidth=1.2, linestyle=line, zorder=2
+        )
 
 
 def _flops_ticks(axes: Axes, low: float, high: float) -> None:
@@ -221,7 +228,7 @@ def _words(data: Roofline, left: float, low: float) -> str:
     return " ".join(said)
 
 
-def _names(axes: Axes, data: Roofline, left: float, every: Any, narrow: bool) -> None:
+def _names(axes: Axes, data: Roofline, left: float, every: Any, radii: list[float], narrow: bool) -> None:
     """Names of the longest operators and of the roofs, where nothing else stands."""
     from matplotlib import rcParams
 
@@ -235,21 +242,21 @@ def _names(axes: Axes, data: Roofline, left: float, every: Any, narrow: bool) ->
     right, ridge = axes.get_xlim()[1], max(data.roofs.values()) / data.bandwidth
     top = max(data.roofs.values())
     lines = [np.array([[left, left * data.bandwidth], [ridge, top]])]
-    for dtype, peak in data.roofs.items():  # above the memory roof nothing can stand
+    for peak in dict.fromkeys(data.roofs.values()):  # above the memory roof nothing can stand
         knee = peak / data.bandwidth
         axes.plot([left, knee], [peak, peak], color=style.FAINT, linewidth=0.5, linestyle=":", zorder=1)
-        said = f"{dtype} {units.format_flops(peak)}"
-        text = axes.text(left * 1.2, peak * 0.93, said, va="top", fontsize=size, color=style.INK)
-        text.set_in_layout(False)
+        dtypes = ", ".join(d for d, p in data.roofs.items() if p == peak)
+        said = f"{dtypes} {units.format_flops(peak)}"
+        axes.text(left * 1.2, peak * 0.93, said, va="top", fontsize=size, color=style.INK).set_in_layout(False)
         lines.append(np.array([[peak / data.bandwidth, peak], [right, peak]]))
     slope = _angle(axes, data.bandwidth)
     at = np.sqrt(left * ridge)
-    said = axes.text(
+    axes.text(
         at, at * data.bandwidth * 1.15, f"memory {units.format_bytes_per_s(data.bandwidth)}", rotation=slope,
         rotation_mode="anchor", ha="center", va="bottom", fontsize=size, color=style.INK,
-    )  # fmt: skip
-    said.set_in_layout(False)
-    labels.place(axes, wanted, every, lines, size=size, blocked=[t.get_window_extent() for t in axes.texts])
+    ).set_in_layout(False)  # fmt: skip
+    boxes = [t.get_window_extent() for t in axes.texts]
+    labels.place(axes, wanted, every, lines, size=size, radii=radii, blocked=boxes, far=60.0)
 
 
 def _angle(axes: Axes, bandwidth: float) -> float:

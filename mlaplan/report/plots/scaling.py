@@ -78,8 +78,8 @@ def of_frame(frame: pd.DataFrame, y: str = "tok_s_chip", by: Sequence[str] | Non
         points = []
         for _, r in frames.best(part, ["devices"], y).iterrows():
             low, high = (float(r[f"{y}_{end}"]) if f"{y}_{end}" in r else np.nan for end in ("low", "high"))
-            shares = (float(r[f"{which}_comm_share"]) for which in ("decode", "prefill"))
-            points.append(Point(int(r["devices"]), float(r[y]), low, high, *shares, str(r["label"])))
+            decode, prefill = (float(r[f"{which}_comm_share"]) for which in ("decode", "prefill"))
+            points.append(Point(int(r["devices"]), float(r[y]), low, high, decode, prefill, str(r["label"])))
         lines.append(Line(name, tuple(points)))
     return Scaling(subject.of_frame(rows, ("devices", *keys)), y, tuple(lines))
 
@@ -112,8 +112,9 @@ def figure(data: Scaling, width: float = style.FULL) -> Figure:
         top.set_xscale("log", base=2)
         scale.value_ticks(top.xaxis, counts, "devices")
         top.tick_params(labelbottom=True)
-        top.set_ylim(bottom=0)
-        bottom.set_ylim(bottom=0)
+        points = [p for line in data.lines for p in line.points]
+        top.set_ylim(0, 1.06 * max(v for p in points for v in (p.y, p.high) if v == v))
+        bottom.set_ylim(0, 115 * max(0.01, *(max(p.decode_comm, p.prefill_comm) for p in points)))
         scale.plain_ticks(top.yaxis)
         top.margins(x=0.08)
         bottom.set_xlabel("chips")

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from mlaplan.report import words
 from mlaplan.report.plots import frames, scale, style, subject, vary
 from mlaplan.report.plots.sheet import Sheet
 from mlaplan.report.plots.subject import Unfit
+from mlaplan.units import format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from mlaplan.workload import Overrides
 
 FACTORS = (0.8, 1.25)
-METRICS = ("tok_s_chip", "tok_s_user", "tpot_s", "ttft_s")
+METRICS = {"tok_s_chip": "tok/s/chip", "tok_s_user": "tok/s/user", "tpot_s": "TPOT", "ttft_s": "TTFT"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ def of_frame(frame: pd.DataFrame, metric: str = "tok_s_chip") -> Tornado:
     metric = frames.numbers(frame, metric, "--y")
     axes = [c for c in subject.what_if(frame) if c.endswith(".factor") and frame[c].nunique() > 1]
     if not axes:
-        raise Unfit("sensitivity: no figure is varied by a factor; sweep with --axis chip.memory.bandwidth=x0.8,x1,x1.25")
+        raise Unfit("sensitivity: no figure is varied by a factor; sweep with --set memory.bandwidth=x0.8,x1,x1.25")
     frames.one_of_each(frames.feasible(frame), axes, "sensitivity")
     at_one = {c: frame[c] == 1 for c in axes}
     if not all(m.any() for m in at_one.values()):
@@ -166,7 +168,13 @@ def figure(data: Tornado, width: float = style.FULL) -> Figure:
                 if outcome.value is not None:
                     change = 100 * (outcome.value / data.base - 1)
                     ax.barh(
-                        row + shift, change, height=0.36, color=look.color, hatch=look.hatch, edgecolor="white", linewidth=0.4
+                        row + shift,
+                        change,
+                        height=0.36,
+                        color=look.color,
+                        hatch=look.hatch,
+                        edgecolor="white",
+                        linewidth=0.4,
                     )
                 if outcome.kept is not None and outcome.label != data.label:
                     kept = 100 * (outcome.kept / data.base - 1)
@@ -177,7 +185,7 @@ def figure(data: Tornado, width: float = style.FULL) -> Figure:
         room = _room(width, reach)
         ax.set_xlim(-reach - room, reach + room)
         ax.grid(axis="y", visible=False)
-        ax.set_xlabel(f"change of {scale.axis_label(data.metric).split(',')[0]}, %")
+        ax.set_xlabel(f"change of {METRICS.get(data.metric, data.metric)}, %")
         scale.plain_ticks(ax.xaxis)
         handles: list[Any] = [Patch(facecolor=look.color, hatch=look.hatch, edgecolor="white") for look in looks]
         names = list(_factor_names(data))
@@ -208,9 +216,12 @@ def _factor_names(data: Tornado) -> tuple[str, str]:
 
 
 def _note(data: Tornado) -> str:
+    value = f"{words.plain(data.base)} {METRICS.get(data.metric, data.metric)}"
+    if data.metric in ("tpot_s", "ttft_s"):
+        value = f"{METRICS[data.metric]} {format_seconds(data.base)}"
     if not data.anew:
-        return f"The plan {data.label} is kept, with {scale.number(data.base)} as the chip stands."
-    said = f"Planned anew for each; as it stands the best plan is {data.label} with {scale.number(data.base)}."
+        return f"The plan {data.label} is kept, with {value} as the chip stands."
+    said = f"Planned anew for each; as it stands the best plan is {data.label} with {value}."
     if any(o.label not in ("", data.label) for s in data.swings for o in (s.low, s.high)):
         said += " *: another plan becomes the best."
     return said

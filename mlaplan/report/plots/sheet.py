@@ -73,10 +73,8 @@ class Sheet:
         if legend is not None:
             # pads and all, its top is a gap below the body
             legend.set_bbox_to_anchor((0.5, (MARGIN + foot - GAP) / whole), transform=figure.transFigure)
-        engine = figure.get_layout_engine()
-        engine.set(  # type: ignore[union-attr]
-            rect=(left, (MARGIN + foot) / whole, 1 - 2 * left, self.body / whole), h_pad=0.02, w_pad=0.02
-        )
+        body = (left, (MARGIN + foot) / whole, 1 - 2 * left, self.body / whole)
+        figure.set_layout_engine("constrained", rect=body, h_pad=0.02, w_pad=0.02)
         FigureCanvasAgg(figure)
         for _ in range(2):  # tick labels change with the size of the axes, and that with them
             figure.draw_without_rendering()

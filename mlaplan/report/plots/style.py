@@ -1,7 +1,7 @@
 """What all pictures share: sizes, colours that survive colour blindness and grey, marks, hatches, fonts.
 
-Colours are those of Okabe and Ito (jfly.uni-koeln.de/color), in an order whose lightness alternates; every colour comes with a
-marker, a line style and a hatch of its own, so that nothing is told by colour alone.
+Colours are those of Okabe and Ito (jfly.uni-koeln.de/color), in an order whose lightness alternates; every colour comes
+with a marker, a line style and a hatch of its own, so that nothing is told by colour alone.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ COLUMN = 3.3  # inches: one column of a two-column page
 FULL = 7.0  # inches: both columns
 
 INK = "0.15"
-FAINT = "0.55"
-GRID = "0.88"
+FAINT = "0.4"
+GRID = "0.9"
 
 
 class Look(NamedTuple):
@@ -65,7 +65,7 @@ def drawing(width: float) -> Iterator[None]:
                 "ytick.labelsize": size - 0.5,
                 "legend.fontsize": size - 0.5,
                 "axes.linewidth": 0.6,
-                "axes.edgecolor": FAINT,
+                "axes.edgecolor": "0.55",
                 "axes.labelcolor": INK,
                 "text.color": INK,
                 "xtick.color": INK,
@@ -85,7 +85,9 @@ def drawing(width: float) -> Iterator[None]:
                 "hatch.linewidth": 0.5,
                 "legend.frameon": False,
                 "legend.handlelength": 2.4,
+                "figure.dpi": 200,
                 "savefig.dpi": 200,
+                "text.hinting": "no_hinting",  # text as wide in pixels as in vectors
                 "svg.hashsalt": "mlaplan",
                 "svg.fonttype": "path",
                 "pdf.fonttype": 42,

@@ -37,7 +37,9 @@ def of_frame(frame: pd.DataFrame, without: tuple[str, ...] = ()) -> str:
     count = shared.get("devices")
     on = f"{count} x {chip}" if count and chip else chip or (f"{count} chips" if count else "")
     parts = [" on ".join(part for part in (model, on) if part)]
-    lengths = [f"{shared[name]:,} {'tokens in' if name == 'isl' else 'out'}" for name in ("isl", "osl") if name in shared]
+    lengths = [
+        f"{shared[name]:,} {'tokens in' if name == 'isl' else 'out'}" for name in ("isl", "osl") if name in shared
+    ]
     parts.append(", ".join(lengths))
     if shared.get("prefix"):
         parts.append(f"{shared['prefix']:,} of the prompt cached")

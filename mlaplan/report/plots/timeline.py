@@ -6,7 +6,6 @@ arrive from the chip's own memory, or from a study of a group, whose slices come
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -116,11 +115,13 @@ def buffered(b: Buffered, chip: Chip) -> Track:
     )  # fmt: skip
     until = float(found.end[count - 1, 2])
     saved = f"{format_seconds(b.overlapped_s)} instead of {format_seconds(b.serial_s)} ({b.saving:.0%} less)"
-    return Track(f"own memory, whole sequences to each core, two buffers: {saved}", rows, busy, (), until, b.overlapped_s)
+    return Track(
+        f"own memory, whole sequences to each core, two buffers: {saved}", rows, busy, (), until, b.overlapped_s
+    )
 
 
 def figure(data: Timeline, width: float = style.FULL) -> Figure:
-    """Every track with its rows; slices in turns of dark and light, numbered where there is room; idle compute hatched."""
+    """Every track with its rows; slices in turns of dark and light, with numbers; compute that waits is hatched."""
     with style.drawing(width):
         rows = [len(t.rows) for t in data.tracks]
         inches = 0.26 * sum(rows) + 0.62 * len(rows)
@@ -149,10 +150,10 @@ def draw(ax: Axes, t: Track, room: float = 3.0) -> None:
 
     factor, unit = scale.seconds_unit(t.until_s)
     for b in t.busy:
-        color = TURNS[b.slice % 2].color
+        color, long = TURNS[b.slice % 2].color, max(b.end_s - b.start_s, 0.003 * t.until_s)  # long enough to be seen
         ax.barh(
-            b.row, (b.end_s - b.start_s) * factor, left=b.start_s * factor, height=0.72, color=color,
-            edgecolor="white", linewidth=0.4,
+            b.row, long * factor, left=b.start_s * factor, height=0.72, color=color, edgecolor="white",
+            linewidth=0.4 if long > 0.02 * t.until_s else 0.0,
         )  # fmt: skip
     for start, end in t.idle:
         ax.barh(
@@ -164,7 +165,11 @@ def draw(ax: Axes, t: Track, room: float = 3.0) -> None:
     ax.set_xlim(0, t.until_s * factor)
     ax.grid(axis="y", visible=False)
     ax.set_title(folded(t.title, max(room * 1.7, 2.4), 7.0), loc="left")
-    shown = "the whole step" if t.until_s >= t.total_s else f"the first {format_seconds(t.until_s)} of {format_seconds(t.total_s)}"
+    shown = (
+        "the whole step"
+        if t.until_s >= t.total_s
+        else f"the first {format_seconds(t.until_s)} of {format_seconds(t.total_s)}"
+    )
     ax.set_xlabel(f"{unit}: {shown}")
 
 
@@ -180,9 +185,3 @@ def number(ax: Axes, t: Track) -> None:
             middle = (b.start_s + b.end_s) / 2 * factor
             color = "white" if b.slice % 2 == 0 else "black"
             ax.text(middle, b.row, str(b.slice), ha="center", va="center", fontsize=size, color=color)
-
-
-__all__: Sequence[str] = (
-    "Busy", "Timeline", "Track", "buffered", "draw", "figure", "gathered", "local", "marks", "number", "of_pipeline",
-    "of_plan",
-)  # fmt: skip
