@@ -69,7 +69,7 @@ def constants(values: dict[str, float]) -> Any:
     """Something with the attributes of a KernelFit: plain defaults, and these values."""
     from mlaplan.specs.fit import KernelFit
 
-    plain = {name: f.default for name, f in KernelFit.model_fields.items() if not f.is_required()}
+    plain = {name: f.default for name, f in KernelFit.model_fields.items() if not f.required}
     return SimpleNamespace(**{**plain, **values})
 
 

@@ -1,12 +1,10 @@
 """Context parallelism of an engine, as its profile writes it: prompts over ranks, caches over ranks, the merge."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
-from pydantic import Field
-
-from mlaplan.specs.figure import Confidence, Count, Flag, Spec, Text
+from mlaplan.specs.figure import Confidence, Count, Flag, Text
+from mlaplan.specs.marks import AtLeast
+from mlaplan.specs.spec import Spec, field
 
 AttentionKind = Literal["mla", "mla_sparse", "gqa"]
 
@@ -30,11 +28,11 @@ class ContextMerge(Sourced):
 class DecodeContext(Sourced):
     """Decode context parallelism of the engine as a whole; kernels may restrict it further."""
 
-    merges: Annotated[tuple[ContextMerge, ...], Field(min_length=1)] = Field(description="the default first")
-    interleave: Flag = Field(description="a rank may hold runs of tokens, else every D-th token")
-    interleave_mtp: Flag = Field(description="such runs go with MTP")
+    merges: Annotated[tuple[ContextMerge, ...], AtLeast(1)] = field(description="the default first")
+    interleave: Flag = field(description="a rank may hold runs of tokens, else every D-th token")
+    interleave_mtp: Flag = field(description="such runs go with MTP")
     mtp: Flag
-    cp: Literal["none", "whole_axis"] = Field(description="with prefill context parallelism: never, or dcp is cp or tp")
+    cp: Literal["none", "whole_axis"] = field(description="with prefill context parallelism: never, or dcp is cp or tp")
 
 
 class PrefillContext(Sourced):
@@ -42,6 +40,6 @@ class PrefillContext(Sourced):
 
     attention: tuple[AttentionKind, ...]
     with_dp: Flag
-    whole_group: Flag = Field(description="spans all tp ranks or is off")
-    full_ep: Flag = Field(description="only with experts over all ranks")
+    whole_group: Flag = field(description="spans all tp ranks or is off")
+    full_ep: Flag = field(description="only with experts over all ranks")
     max_ranks: Count | None = None

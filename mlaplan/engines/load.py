@@ -56,7 +56,8 @@ def load_profile(name: str) -> Profile:
     from mlaplan.specs.validate import build
 
     engine, version = split_name(name)
-    return build(Profile, at_version(_document(engine), version))
+    profile: Profile = build(Profile, at_version(_document(engine), version))
+    return profile
 
 
 @lru_cache(maxsize=8)
@@ -67,7 +68,7 @@ def _document(engine: str) -> Document:
 def at_version(document: Document, version: str) -> Document:
     """The document with everything that does not hold at `version` taken out, positions kept."""
     order = {known: i for i, known in enumerate(document.data["versions"])}
-    out = Document(document.file, None)
+    out = Document(document.file, None, shipped=document.shipped)
 
     def keep(old: tuple[str | int, ...], new: tuple[str | int, ...]) -> None:
         for source, target in ((document.values, out.values), (document.keys, out.keys)):

@@ -4,15 +4,13 @@ Every number carries its source. `Profile` holds the facts of one version: the f
 `since`/`until` are resolved before it is built.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from pydantic import Field, model_validator
 
 from mlaplan.engines.context import AttentionKind, DecodeContext, PrefillContext, Sourced
 from mlaplan.specs.chip import EfficiencyClass
-from mlaplan.specs.figure import Confidence, Count, Figure, Flag, Quantity, Spec, Text, told
+from mlaplan.specs.figure import Confidence, Count, Figure, Flag, Text
+from mlaplan.specs.marks import AtLeast, Quantity
+from mlaplan.specs.spec import Spec, Told, field
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,17 +73,17 @@ class PrefillWorkspace(Sourced):
 class EngineMemory(Spec):
     """How the device's memory is divided. Copies are counted in bf16."""
 
-    fraction: Figure[Share] | None = Field(description="default share for weights and cache")
-    fraction_of: Literal["total", "free"] = Field(
+    fraction: Figure[Share] | None = field(description="default share for weights and cache")
+    fraction_of: Literal["total", "free"] = field(
         description="of the device's memory, for weights, buffers and cache; or of what these leave, for the cache"
     )
-    reserve: Reserve | None = Field(default=None, description="where the fraction follows from a reserve")
+    reserve: Reserve | None = field(default=None, description="where the fraction follows from a reserve")
     context: Figure[Bytes]
     graphs: Figure[Bytes]
     comm_buffers: Figure[Bytes]
     dispatch_buffers: Figure[Bytes]
-    hidden_copies: Figure[Number] = Field(description="live [tokens, hidden] tensors of a prefill step")
-    routed_copies: Figure[Number] = Field(description="live [tokens x experts per token, hidden] tensors")
+    hidden_copies: Figure[Number] = field(description="live [tokens, hidden] tensors of a prefill step")
+    routed_copies: Figure[Number] = field(description="live [tokens x experts per token, hidden] tensors")
     prefill_workspace: PrefillWorkspace | None = None
 
 
@@ -105,24 +103,22 @@ class Kernel(Sourced):
     kv_dtypes: tuple[KvDtype, ...]
     blocks: tuple[Count, ...]
     default_block: Count
-    kv_compute: Literal["native", "upcast", "cast_pool"] = Field(
+    kv_compute: Literal["native", "upcast", "cast_pool"] = field(
         description="multiplies in the cache's dtype, in a wider copy of each tile, or casts the whole pool"
     )
     cast: Cast | None = None
-    dcp: tuple[KvDtype, ...] = Field(default=(), description="KV dtypes it takes with decode context parallelism")
-    dcp_heads: Count | None = Field(default=None, description="most local heads with decode context parallelism")
-    dcp_interleave: Flag = Field(default=True, description="takes runs of tokens with decode context parallelism")
-    local_heads: tuple[Count, ...] = Field(default=(), description="only these numbers of heads on a rank")
-    env: dict[Text, Text] = Field(default_factory=dict, description="environment that turns it on")
-    fallback: Flag = Field(default=False, description="works, but is never worth choosing where another backend does")
+    dcp: tuple[KvDtype, ...] = field(default=(), description="KV dtypes it takes with decode context parallelism")
+    dcp_heads: Count | None = field(default=None, description="most local heads with decode context parallelism")
+    dcp_interleave: Flag = field(default=True, description="takes runs of tokens with decode context parallelism")
+    local_heads: tuple[Count, ...] = field(default=(), description="only these numbers of heads on a rank")
+    env: dict[Text, Text] = field(default_factory=dict, description="environment that turns it on")
+    fallback: Flag = field(default=False, description="works, but is never worth choosing where another backend does")
 
-    @model_validator(mode="after")
-    def _is_whole(self) -> Kernel:
+    def check(self) -> None:
         if self.default_block not in self.blocks:
-            raise told(f"default_block {self.default_block} is none of the blocks", "one of the blocks")
+            raise Told(f"default_block {self.default_block} is none of the blocks", "one of the blocks")
         if (self.kv_compute == "cast_pool") != (self.cast is not None):
-            raise told("a cast goes with kv_compute: cast_pool and with nothing else", "both or neither")
-        return self
+            raise Told("a cast goes with kv_compute: cast_pool and with nothing else", "both or neither")
 
     def takes(self, kv_dtype: str, block_size: int | None = None, *, dcp: bool = False, interleave: int = 1) -> bool:
         """Whether this backend reads such a cache; with decode context parallelism, one dealt out in such runs."""
@@ -136,21 +132,21 @@ class Kernel(Sourced):
 class TwoBatch(Sourced):
     """Two-batch overlap: one half of the batch computes while the other communicates."""
 
-    fraction: Figure[Share] = Field(description="share of the smaller of the two that is hidden")
+    fraction: Figure[Share] = field(description="share of the smaller of the two that is hidden")
     mtp: Flag
     pp: Flag
     context_parallel: Flag
-    dp: Flag = Field(description="needs attention data parallelism")
-    full_ep: Flag = Field(description="needs experts over all ranks and an all-to-all")
+    dp: Flag = field(description="needs attention data parallelism")
+    full_ep: Flag = field(description="needs experts over all ranks and an all-to-all")
 
 
 class SharedBeside(Sourced):
     """What becomes of shared experts: rows of the routed experts' kernel, or products on a second stream."""
 
     how: Literal["fused", "overlapped"]
-    experts: tuple[Count, ...] = Field(default=(), description="only with so many routed experts; any where empty")
-    with_ep: Flag = Field(description="also where the experts are divided over ranks")
-    prefill: Flag = Field(description="also in prefill steps")
+    experts: tuple[Count, ...] = field(default=(), description="only with so many routed experts; any where empty")
+    with_ep: Flag = field(description="also where the experts are divided over ranks")
+    prefill: Flag = field(description="also in prefill steps")
 
 
 class Parallel(Spec):
@@ -158,20 +154,20 @@ class Parallel(Spec):
 
     experts: Literal["any_divisor", "all_or_none"]
     dp_needs_ep: Flag
-    dp_whole: Flag = Field(default=False, description="attention DP over all ranks of a stage or none, never beside TP")
+    dp_whole: Flag = field(default=False, description="attention DP over all ranks of a stage or none, never beside TP")
     kv_layouts: tuple[KvLayout, ...]
     dcp: DecodeContext | None
     cp: PrefillContext | None
     two_batch: TwoBatch | None
     mtp_with_pp: Flag
-    sparse_tp: Flag = Field(description="attention heads of a sparse model may be split over ranks")
-    dense_ffn: Literal["tp", "tp_dp"] = Field(description="ranks that share a dense feed-forward layer")
+    sparse_tp: Flag = field(description="attention heads of a sparse model may be split over ranks")
+    dense_ffn: Literal["tp", "tp_dp"] = field(description="ranks that share a dense feed-forward layer")
     shared_expert: Literal["tp", "tp_dp"]
-    shared_beside: SharedBeside | None = Field(
+    shared_beside: SharedBeside | None = field(
         default=None, description="how shared experts run beside the routed ones; after them where absent"
     )
     lm_head: Literal["tp", "tp_dp"]
-    expert_imbalance: Figure[Number] = Field(description="tokens of the busiest expert rank over the mean")
+    expert_imbalance: Figure[Number] = field(description="tokens of the busiest expert rank over the mean")
     source: Text
     confidence: Confidence
     note: Text | None = None
@@ -182,11 +178,11 @@ class AllToAll(Sourced):
 
     name: Text
     role: Literal["default", "low_latency", "high_throughput"]
-    pattern: Literal["gather", "dispatch"] = Field(description="a rank sees all tokens, or only those routed to it")
-    graphs: Flag = Field(description="works inside CUDA graphs")
-    max_tokens: Count | None = Field(default=None, description="tokens a rank may dispatch in one step")
-    full_ep: Flag = Field(description="forces experts over all ranks")
-    cores: dict[EfficiencyClass, Count] = Field(
+    pattern: Literal["gather", "dispatch"] = field(description="a rank sees all tokens, or only those routed to it")
+    graphs: Flag = field(description="works inside CUDA graphs")
+    max_tokens: Count | None = field(default=None, description="tokens a rank may dispatch in one step")
+    full_ep: Flag = field(description="forces experts over all ranks")
+    cores: dict[EfficiencyClass, Count] = field(
         default_factory=dict, description="cores that its kernels hold while they run, by class of chip; else none"
     )
 
@@ -197,13 +193,11 @@ class AllReduceLimit(Sourced):
     chips: tuple[EfficiencyClass, ...]
     ranks: tuple[Count, ...]
     max_bytes: tuple[Bytes, ...]
-    fuses_norm: Flag = Field(default=False, description="adds the residual and takes the norm in the same kernel")
+    fuses_norm: Flag = field(default=False, description="adds the residual and takes the norm in the same kernel")
 
-    @model_validator(mode="after")
-    def _is_a_table(self) -> AllReduceLimit:
+    def check(self) -> None:
         if len(self.ranks) != len(self.max_bytes):
-            raise told("ranks and max_bytes differ in length", "one size for each rank count")
-        return self
+            raise Told("ranks and max_bytes differ in length", "one size for each rank count")
 
 
 class Graphs(Sourced):
@@ -231,7 +225,7 @@ class Budget(Sourced):
     """Defaults on a device with at least `above` bytes."""
 
     above: Bytes
-    not_on: tuple[Text, ...] = Field(default=(), description="chips with the memory but not this default")
+    not_on: tuple[Text, ...] = field(default=(), description="chips with the memory but not this default")
     tokens: Count
     sequences: Count
 
@@ -240,14 +234,14 @@ class Scheduler(Spec):
     """How prefill and decode share steps."""
 
     mode: Literal["mixed", "prefill_first"]
-    budgets: Annotated[tuple[Budget, ...], Field(min_length=1)]
-    tokens_of: Literal["rank", "all_ranks"] = Field(description="whom the token budget flag counts for")
+    budgets: Annotated[tuple[Budget, ...], AtLeast(1)]
+    tokens_of: Literal["rank", "all_ranks"] = field(description="whom the token budget flag counts for")
     sequences_of: Literal["rank", "all_ranks"]
-    budget_has_decode: Flag = Field(description="decode tokens come out of the same budget")
+    budget_has_decode: Flag = field(description="decode tokens come out of the same budget")
     chunk_multiple_of_block: Flag
-    lag_steps: Figure[Number] = Field(description="steps that a scheduling decision is ahead of its results")
-    overlap_with_pp: Flag = Field(description="host work is hidden with pipeline parallelism too")
-    dp_prefill_efficiency: Figure[Share] = Field(description="balance of prefill work over attention-DP ranks")
+    lag_steps: Figure[Number] = field(description="steps that a scheduling decision is ahead of its results")
+    overlap_with_pp: Flag = field(description="host work is hidden with pipeline parallelism too")
+    dp_prefill_efficiency: Figure[Share] = field(description="balance of prefill work over attention-DP ranks")
 
 
 class MtpSupport(Sourced):
@@ -266,12 +260,12 @@ class Profile(Spec):
     version: Text
     versions: tuple[Text, ...]
     runs_on: tuple[EfficiencyClass, ...]
-    elsewhere: dict[EfficiencyClass, Text] = Field(default_factory=dict, description="engine that serves the class")
-    expands_mla: tuple[Text, ...] = Field(default=(), description="MLA models it caches as full keys and values")
-    kernel_choice: Literal["chip", "configuration"] = Field(
+    elsewhere: dict[EfficiencyClass, Text] = field(default_factory=dict, description="engine that serves the class")
+    expands_mla: tuple[Text, ...] = field(default=(), description="MLA models it caches as full keys and values")
+    kernel_choice: Literal["chip", "configuration"] = field(
         description="the engine picks a backend by chip and attention alone, or by what the cache needs too"
     )
-    kernels: Annotated[tuple[Kernel, ...], Field(min_length=1)]
+    kernels: Annotated[tuple[Kernel, ...], AtLeast(1)]
     memory: EngineMemory
     parallel: Parallel
     all_to_all: tuple[AllToAll, ...]
@@ -366,14 +360,14 @@ class Profile(Spec):
         """The all-to-all of this role: default, low_latency or high_throughput."""
         return next((row for row in self.all_to_all if row.role == role), None)
 
-    def expresses(self, strategy: Any, model: Model | None = None, chip: Chip | str | None = None) -> list[str]:
+    def expresses(self, strategy: Any, model: "Model | None" = None, chip: "Chip | str | None" = None) -> list[str]:
         """The parts of a strategy that this engine cannot express, in words."""
         from mlaplan.engines.limits import told_limits
 
         return told_limits(self, strategy, model, chip)
 
 
-def attention_kind(model: Model) -> AttentionKind:
+def attention_kind(model: "Model") -> AttentionKind:
     """The kind of attention that decides the backend: sparse where any layer is, MLA where any layer is."""
     kinds: Sequence[Any] = tuple(model.attention.values())
     if any(a.kind == "mla" and a.sparse is not None for a in kinds):

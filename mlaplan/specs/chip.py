@@ -1,11 +1,7 @@
 """A chip: one schedulable device, every figure with its source. Written in `hardware/*.yaml`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
-
-from pydantic import Field, PrivateAttr, model_validator
 
 from mlaplan.errors import Problem
 from mlaplan.specs.figure import (
@@ -23,15 +19,15 @@ from mlaplan.specs.figure import (
     Fraction,
     FractionOrZero,
     OnChipCapacity,
-    OneOf,
     Power,
     Price,
     Slowdown,
-    Spec,
     Text,
     contradiction,
 )
 from mlaplan.specs.fit import CollectiveFit, KernelFit
+from mlaplan.specs.marks import AtLeast, OneOf, Words
+from mlaplan.specs.spec import Spec, field
 
 EFFICIENCY_CLASSES = (
     "nvidia-ampere",
@@ -85,6 +81,7 @@ CollectiveOp = Annotated[
         )
     ),
 ]
+NO_WARNINGS: tuple[Problem, ...] = ()
 Topology = Literal["switch", "full_mesh", "ring", "ring_chords"]
 
 
@@ -93,18 +90,18 @@ class Link(Spec):
 
     name: Text
     topology: Topology
-    chips_per_node: Count = Field(default=1, description="chips joined by this link; required on scale_up")
-    group: Count | None = Field(default=None, description="chips in one full mesh inside the node, if not all")
+    chips_per_node: Count = field(default=1, description="chips joined by this link; required on scale_up")
+    group: Count | None = field(default=None, description="chips in one full mesh inside the node, if not all")
     bandwidth: Figure[Bandwidth]
-    links: Count | None = Field(default=None, description="mesh: peers a chip has a link of its own to")
+    links: Count | None = field(default=None, description="mesh: peers a chip has a link of its own to")
     ring_order: tuple[CountOrZero, ...] | None = None
     chords: tuple[tuple[CountOrZero, CountOrZero], ...] | None = None
     latency: Figure[Duration] | None = None
     efficiency: Figure[Fraction] | None = None
-    jitter: Figure[Slowdown] | None = Field(
+    jitter: Figure[Slowdown] | None = field(
         default=None, description="how much longer than usual a single slice may take, as a share of its time"
     )
-    collectives: dict[CollectiveOp, CollectiveFit] = Field(default_factory=dict)
+    collectives: dict[CollectiveOp, CollectiveFit] = field(default_factory=dict)
     unsupported: tuple[CollectiveOp, ...] = ()
     note: Text | None = None
 
@@ -144,7 +141,7 @@ class Overheads(Spec):
     collective: Figure[Duration]
     eager_collective: Figure[Duration] | None = None
     core_sync: Figure[Duration] | None = None
-    task_switch: Figure[Duration] | None = Field(
+    task_switch: Figure[Duration] | None = field(
         default=None, description="from one task on a core to the next, without the host"
     )
 
@@ -170,28 +167,28 @@ class Calibration(Spec):
     kind: Literal["calibration"]
     chip: Text
     engine: Text
-    versions: dict[Text, Text] = Field(default_factory=dict, description="what was measured, by engine or library")
+    versions: dict[Text, Text] = field(default_factory=dict, description="what was measured, by engine or library")
     notes: tuple[Text, ...] = ()
-    efficiency: dict[KernelOp, dict[KernelDtype, KernelFit]] = Field(default_factory=dict)
-    scale_up: dict[CollectiveOp, CollectiveFit] = Field(default_factory=dict)
-    scale_out: dict[CollectiveOp, CollectiveFit] = Field(default_factory=dict)
+    efficiency: dict[KernelOp, dict[KernelDtype, KernelFit]] = field(default_factory=dict)
+    scale_up: dict[CollectiveOp, CollectiveFit] = field(default_factory=dict)
+    scale_out: dict[CollectiveOp, CollectiveFit] = field(default_factory=dict)
 
 
 class Chip(Spec):
     """One schedulable device. A dtype that `peak` does not list is not supported by the matrix units."""
 
     kind: Literal["chip"]
-    name: Annotated[Text, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
+    name: Annotated[str, Words(r"^[a-z0-9][a-z0-9._-]*$")]
     title: Text
     vendor: Text
-    unit: Text = Field(description="what one chip is: GPU, die, chip of a two-chip card")
-    efficiency_class: EfficiencyClass = Field(alias="class")
+    unit: Text = field(description="what one chip is: GPU, die, chip of a two-chip card")
+    efficiency_class: EfficiencyClass = field(alias="class")
     notes: tuple[Text, ...] = ()
-    names: tuple[Text, ...] = Field(default=(), description="other names this chip is asked for by")
+    names: tuple[Text, ...] = field(default=(), description="other names this chip is asked for by")
     cores: Figure[Cores]
     clock: Figure[Clock]
-    peak: Annotated[dict[MatrixDtype, Figure[Flops]], Field(min_length=1)]
-    vector: dict[VectorDtype, Figure[Flops]] = Field(default_factory=dict)
+    peak: Annotated[dict[MatrixDtype, Figure[Flops]], AtLeast(1)]
+    vector: dict[VectorDtype, Figure[Flops]] = field(default_factory=dict)
     memory: Memory
     on_chip: tuple[OnChip, ...] = ()
     dma: Dma | None = None
@@ -200,13 +197,13 @@ class Chip(Spec):
     scale_up: Link
     scale_out: Link | None = None
     host_link: HostLink | None = None
-    efficiency: dict[KernelOp, dict[KernelDtype, KernelFit]] = Field(default_factory=dict)
+    efficiency: dict[KernelOp, dict[KernelDtype, KernelFit]] = field(default_factory=dict)
     price: Figure[Price] | None = None
     power: Figure[Power] | None = None
 
-    _origin: str = PrivateAttr(default="")
-    _calibration: str = PrivateAttr(default="")
-    _warnings: tuple[Problem, ...] = PrivateAttr(default=())
+    _origin = ""
+    _calibration = ""
+    _warnings = NO_WARNINGS
 
     @property
     def origin(self) -> str:
@@ -232,11 +229,9 @@ class Chip(Spec):
 
         return default_kernel(self.efficiency_class, op, dtype)
 
-    @model_validator(mode="after")
-    def _parts_agree(self) -> Chip:
+    def check(self) -> None:
         if found := list(self.contradictions(self.model_dump(by_alias=True, exclude_unset=True))):
             raise contradiction(found)
-        return self
 
     @staticmethod
     def contradictions(data: dict[str, Any]) -> Iterator[Contradiction]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from pydantic import RootModel
-
 from mlaplan.errors import MlaplanError
 from mlaplan.specs import source
 from mlaplan.specs.chip import EFFICIENCY_CLASSES, Chip, KernelDtype, KernelFit, KernelOp
@@ -17,15 +15,14 @@ FALLBACK = "generic"
 MATRIX_OPS = ("gemm", "bmm", "grouped_gemm", "lm_head")
 WEIGHT_ONLY = ("int4", "fp4")
 
-
-class ClassFits(RootModel[dict[KernelOp, dict[KernelDtype, KernelFit]]]):
-    """Fits of one efficiency class by operator and dtype."""
+ClassFits = dict[KernelOp, dict[KernelDtype, KernelFit]]  # of one efficiency class, by operator and dtype
 
 
 @cache
 def class_fits(efficiency_class: str) -> dict[str, dict[str, KernelFit]]:
     """The shipped fits of a class, read once."""
-    return build(ClassFits, source.read(CLASS_FITS / f"{efficiency_class}.yaml")).root
+    found: dict[str, dict[str, KernelFit]] = build(ClassFits, source.read(CLASS_FITS / f"{efficiency_class}.yaml"))
+    return found
 
 
 @cache

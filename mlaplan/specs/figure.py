@@ -1,127 +1,29 @@
-"""Field types of the specs: a quantity with a unit, and a figure (a quantity, its source and confidence)."""
+"""Field types of the specs: texts, counts, quantities with a unit, and figures with their source."""
 
-from __future__ import annotations
-
-import math
-import re
-from dataclasses import dataclass
-from typing import Annotated, Any, Generic, Literal, TypeVar
-
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    GetJsonSchemaHandler,
-    Strict,
-    StringConstraints,
-    model_validator,
-)
-from pydantic_core import PydanticCustomError, core_schema
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
 from mlaplan import units
+from mlaplan.specs.marks import Quantity, TrueOrFalse, Whole, Words, kind_of
+from mlaplan.specs.spec import Contradicted, Spec, Told
 
 Confidence = Literal["datasheet", "measured", "derived", "assumed"]
-Text = Annotated[str, StringConstraints(strict=True, min_length=1, strip_whitespace=True)]
-Flag = Annotated[bool, Strict()]
-Count = Annotated[int, Strict(), Field(ge=1, le=10**9)]
-CountOrZero = Annotated[int, Strict(), Field(ge=0, le=10**9)]
+Text = Annotated[str, Words()]
+Flag = Annotated[bool, TrueOrFalse()]
+Count = Annotated[int, Whole(1)]
+CountOrZero = Annotated[int, Whole(0)]
 
 
 # (path, message, expected, names to suggest from): what a spec's `contradictions(data)` yields
 Contradiction = tuple[tuple[str | int, ...], str, str, tuple[str, ...]]
 
-
-class Spec(BaseModel):
-    """Common settings of every mapping in a spec: fixed once read, unknown keys refused."""
-
-    # built when a whole spec is first read, not once for each of its parts
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", validate_default=False, protected_namespaces=(), defer_build=True
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Quantity:
-    """Annotation of a float read from `3.35 TB/s`: its dimension and the range that is not absurd."""
-
-    name: str
-    dimension: str
-    low: float
-    high: float
-    open_low: bool = False
-
-    def parse(self, raw: Any) -> float:
-        """SI value of `raw`, or the error a person reads."""
-        try:
-            value = self._read(raw)
-        except units.UnitError as error:
-            raise told(error.problem, error.expected, error.hint) from None
-        too_low = value <= self.low if self.open_low else value < self.low
-        if too_low or value > self.high:
-            shown = f"'{raw}'" if isinstance(raw, str) else str(raw)
-            if value == 0:
-                raise told(f"{shown} is zero", f"{units.NAMES[self.dimension][0]} above zero, or no such key")
-            side = "small" if too_low else "large"
-            raise told(f"{shown} is too {side} to be real", self.range_text())
-        return value
-
-    def _read(self, raw: Any) -> float:
-        bare = isinstance(raw, int | float) and not isinstance(raw, bool)
-        if bare and "" not in units.UNITS[self.dimension] and math.isfinite(raw):
-            raise units.UnitError(f"{raw} has no unit", units.expected(self.dimension))
-        if bare or isinstance(raw, str):
-            return units.parse(raw, self.dimension)
-        raise units.UnitError(f"{kind_of(raw)} is not a quantity", units.expected(self.dimension))
-
-    def range_text(self) -> str:
-        """`a size in bytes between 100 MB and 10 TB`"""
-        low, high = (units.text(bound, self.dimension) for bound in (self.low, self.high))
-        bounds = f"above {low} and up to {high}" if self.open_low else f"between {low} and {high}"
-        return f"{units.NAMES[self.dimension][0]} {bounds}"
-
-    def __get_pydantic_core_schema__(self, _source: Any, _handler: Any) -> core_schema.CoreSchema:
-        return core_schema.no_info_plain_validator_function(
-            self.parse,
-            serialization=core_schema.plain_serializer_function_ser_schema(
-                lambda value: self.text(value), when_used="json"
-            ),
-        )
-
-    def __get_pydantic_json_schema__(self, _core: Any, _handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        example = units.NAMES[self.dimension][1]
-        if "" in units.UNITS[self.dimension]:
-            return {
-                "type": ["number", "string"],
-                "description": f"{self.range_text()}, for example {example}",
-            }
-        known = "|".join(re.escape(unit) for unit in units.UNITS[self.dimension])
-        return {
-            "type": "string",
-            "description": f"{self.range_text()}, for example {example}",
-            "pattern": rf"^\s*[0-9][0-9_]*(\.[0-9]*)?([eE][+-]?[0-9]+)?\s*({known})\s*$",
-            "examples": [example],
-        }
-
-    def text(self, value: float) -> str | float:
-        """The value as a spec would write it; reading that again gives the same float."""
-        return value if "" in units.UNITS[self.dimension] else units.text(value, self.dimension)
-
-
-@dataclass(frozen=True, slots=True)
-class OneOf:
-    """Annotation of a text from a fixed list: like Literal, but plain `str` to a type checker."""
-
-    choices: tuple[str, ...]
-
-    def __get_pydantic_core_schema__(self, _source: Any, _handler: Any) -> core_schema.CoreSchema:
-        return core_schema.literal_schema(list(self.choices))
-
-
 Q = TypeVar("Q")
 
 
 class Figure(Spec, Generic[Q]):
-    """A sourced number in SI. `low` and `high` bound it where it is not known better."""
+    """A sourced number in SI. `low` and `high` bound it where it is not known better.
+
+    `Figure[Bandwidth]` is a class of its own, of figures of that quantity.
+    """
 
     value: Q
     low: Q | None = None
@@ -130,34 +32,36 @@ class Figure(Spec, Generic[Q]):
     confidence: Confidence
     note: Text | None = None
 
-    @classmethod
-    def model_parametrized_name(cls, params: tuple[Any, ...]) -> str:
-        """`Figure_capacity`: a readable name in the JSON Schema."""
-        quantity = next((m for m in getattr(params[0], "__metadata__", ()) if isinstance(m, Quantity)), None)
-        return f"Figure_{quantity.name}" if quantity else super().model_parametrized_name(params)
+    if not TYPE_CHECKING:
 
-    @model_validator(mode="before")
+        def __class_getitem__(cls, quantity: Any) -> Any:
+            if quantity not in _FIGURES and hasattr(quantity, "__metadata__"):
+                name = f"Figure_{mark_of(quantity).name}"  # readable in the JSON Schema
+                types = {"value": quantity, "low": quantity | None, "high": quantity | None}
+                body = {"__module__": cls.__module__, "__annotations__": types}
+                body |= {"low": None, "high": None}
+                _FIGURES[quantity] = type(name, (Figure,), body)
+            return _FIGURES.get(quantity, cls)
+
     @classmethod
-    def _is_mapping(cls, data: Any) -> Any:
+    def prepare(cls, data: Any) -> Any:
         if isinstance(data, str | int | float):
-            raise told(
+            raise Told(
                 f"{kind_of(data)} stands where a figure with its source is needed",
                 f'{{value: {data}, source: "...", confidence: datasheet}}',
             )
         return data
 
-    @model_validator(mode="after")
-    def _is_ordered(self) -> Figure[Q]:
+    def check(self) -> None:
         low, value, high = self.bounds
         if not low <= value <= high:
             at_low, at_value, at_high = (units.format_quantity(x, self.dimension()) for x in (low, value, high))
-            raise told(f"the range {at_low} to {at_high} does not hold {at_value}", "low <= value <= high")
-        return self
+            raise Told(f"the range {at_low} to {at_high} does not hold {at_value}", "low <= value <= high")
 
     @classmethod
     def dimension(cls) -> str:
         """The dimension of the figure's value, such as `bytes/s`."""
-        return next(m.dimension for m in cls.model_fields["value"].metadata if isinstance(m, Quantity))
+        return mark_of(cls.model_fields["value"].annotation).dimension
 
     def __float__(self) -> float:
         return float(self.value)  # type: ignore[arg-type]
@@ -171,28 +75,17 @@ class Figure(Spec, Generic[Q]):
         return low, value, high
 
 
-def told(message: str, expected: str | None = None, hint: str | None = None) -> PydanticCustomError:
-    """An error whose words reach the user unchanged."""
-    context = {"message": message, "expected": expected or "", "hint": hint or ""}
-    return PydanticCustomError("told", "{message}", context)
+_FIGURES: dict[Any, Any] = {}
 
 
-def contradiction(found: list[Contradiction]) -> PydanticCustomError:
+def mark_of(quantity: Any) -> Quantity:
+    """The Quantity that annotates a type."""
+    return next(mark for mark in quantity.__metadata__ if isinstance(mark, Quantity))
+
+
+def contradiction(found: list[Contradiction]) -> Contradicted:
     """The error of data whose parts do not fit each other; files are told each part by `validate` instead."""
-    message = "; ".join(f"{'.'.join(map(str, path))}: {text}" for path, text, *_ in found)
-    return PydanticCustomError("contradiction", "{message}", {"message": message})
-
-
-def kind_of(raw: Any) -> str:
-    if raw is None:
-        return "an empty value"
-    if isinstance(raw, bool):
-        return str(raw).lower()
-    if isinstance(raw, dict):
-        return "a mapping"
-    if isinstance(raw, list):
-        return "a list"
-    return f"'{raw}'" if isinstance(raw, str) else str(raw)
+    return Contradicted("; ".join(f"{'.'.join(map(str, path))}: {text}" for path, text, *_ in found))
 
 
 # Quantities of the specs, each with the range outside of which the number is a slip of unit or exponent

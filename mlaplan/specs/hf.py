@@ -13,8 +13,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from mlaplan.errors import Problem, SpecError
 from mlaplan.specs import hf_quant
 from mlaplan.specs.hf_keys import REQUIRED, Keys
@@ -94,10 +92,16 @@ MAX_DRAFT = 3
 
 def model_from_config(document: Document) -> Model:
     """The model that a config.json describes, or SpecError with every problem at its place in that file."""
+    from pydantic import ValidationError
+
+    data = from_config(document)
     try:
-        return Model.model_validate(from_config(document))
+        return Model.model_validate(data)
     except ValidationError as error:  # sizes that are each possible and together absurd
-        told = [(".".join(map(str, detail["loc"])), detail["msg"]) for detail in error.errors()]
+        told = [
+            (".".join(map(str, detail["loc"])), detail["msg"].removeprefix("Value error, "))
+            for detail in error.errors()
+        ]
         raise SpecError([document.problem((), f"{place}: {words}") for place, words in told]) from None
 
 

@@ -77,7 +77,8 @@ def _calibration(document: source.Document) -> Calibration:
     from mlaplan.specs.chip import Calibration
     from mlaplan.specs.validate import build
 
-    return build(Calibration, document)
+    found: Calibration = build(Calibration, document)
+    return found
 
 
 def _chip(document: source.Document, overrides: Sequence[str] = (), overlay: str | None = None) -> Chip:
@@ -92,7 +93,8 @@ def _chip(document: source.Document, overrides: Sequence[str] = (), overlay: str
         from mlaplan.specs.override import apply
 
         apply(document, Chip, overrides)
-    chip = build(Chip, document)
+        document.shipped = False
+    chip: Chip = build(Chip, document)
     chip._origin, chip._calibration = document.file, overlay or ""
     chip._warnings = tuple(warnings(chip, document))
     return chip
@@ -104,6 +106,7 @@ def _lay_over(document: source.Document, overlay: source.Document) -> None:
     if found.chip != document.data.get("name"):
         expected = f"{document.data.get('name')}, the chip beside it"
         raise SpecError([overlay.problem(("chip",), f"this calibrates {found.chip}", expected=expected)])
+    document.shipped = document.shipped and overlay.shipped
     data = document.data
     for op, fits in overlay.data.get("efficiency", {}).items():
         own = data.setdefault("efficiency", {})

@@ -1,11 +1,7 @@
 """A model: shapes as a schedule of layer kinds. Written in `models/*.yaml`, see docs/schema/model.json."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeGuard
-
-from pydantic import Field, PrivateAttr, model_validator
 
 from mlaplan.specs.figure import (
     Contradiction,
@@ -15,10 +11,11 @@ from mlaplan.specs.figure import (
     Flag,
     Fraction,
     Parameters,
-    Spec,
     Text,
     contradiction,
 )
+from mlaplan.specs.marks import AtLeast, ByKind
+from mlaplan.specs.spec import Spec, field
 
 WeightDtype = Literal["fp32", "fp16", "bf16", "fp8", "int8", "fp4", "int4"]
 WeightPart = Literal["embedding", "lm_head", "router", "attention", "dense", "routed", "shared", "indexer", "mtp"]
@@ -77,15 +74,15 @@ class MoEFFN(Spec):
     intermediate_size: Count
     experts: Count
     experts_per_token: Count
-    zero_experts: CountOrZero = Field(default=0, description="experts a token may choose that compute nothing")
+    zero_experts: CountOrZero = field(default=0, description="experts a token may choose that compute nothing")
     shared_experts: CountOrZero = 0
     shared_intermediate_size: CountOrZero = 0
     groups: Count = 1
     groups_per_token: Count = 1
 
 
-Attention = Annotated[MLA | GQA, Field(discriminator="kind")]
-Ffn = Annotated[DenseFFN | MoEFFN, Field(discriminator="kind")]
+Attention = Annotated[MLA | GQA, ByKind((("mla", MLA), ("gqa", GQA)))]
+Ffn = Annotated[DenseFFN | MoEFFN, ByKind((("dense", DenseFFN), ("moe", MoEFFN)))]
 
 
 class LayerRun(Spec):
@@ -110,8 +107,8 @@ class Weights(Spec):
     """Dtype of each part as the checkpoint stores it; a part that is not named has the default."""
 
     default: WeightDtype
-    block: tuple[Count, Count] | None = Field(default=None, description="elements that share one scale")
-    group: Count | None = Field(default=None, description="elements along K that share one scale")
+    block: tuple[Count, Count] | None = field(default=None, description="elements that share one scale")
+    group: Count | None = field(default=None, description="elements along K that share one scale")
     scale_bytes: Count = 4
     embedding: WeightDtype | None = "bf16"
     lm_head: WeightDtype | None = "bf16"
@@ -138,20 +135,20 @@ class Model(Spec):
     name: Text
     title: Text
     source: Text
-    served_names: tuple[Text, ...] = Field(default=(), description="names it is published under")
+    served_names: tuple[Text, ...] = field(default=(), description="names it is published under")
     notes: tuple[Text, ...] = ()
     published: Published | None = None
     hidden_size: Count
     vocab_size: Count
     max_position: Count
     tied_embeddings: Flag = False
-    attention: Annotated[dict[Text, Attention], Field(min_length=1)]
-    ffn: Annotated[dict[Text, Ffn], Field(min_length=1)]
-    layers: Annotated[tuple[LayerRun, ...], Field(min_length=1)]
+    attention: Annotated[dict[Text, Attention], AtLeast(1)]
+    ffn: Annotated[dict[Text, Ffn], AtLeast(1)]
+    layers: Annotated[tuple[LayerRun, ...], AtLeast(1)]
     mtp: Mtp | None = None
     weights: Weights
 
-    _origin: str = PrivateAttr(default="")
+    _origin = ""
 
     @property
     def origin(self) -> str:
@@ -167,11 +164,9 @@ class Model(Spec):
         """Layers from the embedding to the head, multi-token prediction apart."""
         return sum(run.count for run in self.layers)
 
-    @model_validator(mode="after")
-    def _names_exist(self) -> Model:
+    def check(self) -> None:
         if found := list(self.contradictions(self.model_dump(by_alias=True))):
             raise contradiction(found)
-        return self
 
     @staticmethod
     def contradictions(data: dict[str, Any]) -> Iterator[Contradiction]:

@@ -11,12 +11,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import BaseModel
-
 from mlaplan import units
 from mlaplan.errors import Problem, SpecError, did_you_mean
 from mlaplan.specs import source
 from mlaplan.specs.places import Loc, dotted, field_type, figure_of, keys_at, quantity_of
+from mlaplan.specs.spec import Spec
 
 _FACTOR = re.compile(r"[x×*]\s*(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)")
 _FIT_KEYS = (
@@ -26,7 +25,7 @@ _FIT_KEYS = (
 _USAGE = "path=value or path=x0.5, such as memory.bandwidth='4 TB/s'"
 
 
-def apply(document: source.Document, spec: type[BaseModel], overrides: Sequence[str]) -> None:
+def apply(document: source.Document, spec: type[Spec], overrides: Sequence[str]) -> None:
     """Changes the document's data in place; raises one SpecError with the mistakes of all overrides."""
     problems: list[Problem] = []
     for text in overrides:
@@ -39,7 +38,7 @@ def apply(document: source.Document, spec: type[BaseModel], overrides: Sequence[
 
 
 class _Override:
-    def __init__(self, document: source.Document, spec: type[BaseModel], text: str) -> None:
+    def __init__(self, document: source.Document, spec: type[Spec], text: str) -> None:
         self.document = document
         self.spec = spec
         self.flag = f"--set {text}"

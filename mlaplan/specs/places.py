@@ -9,12 +9,12 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Sequence
-from typing import Any, TypeGuard
-
-from pydantic import BaseModel, RootModel
+from typing import Any
 
 from mlaplan import units
-from mlaplan.specs.figure import Figure, OneOf, Quantity
+from mlaplan.specs.figure import Figure
+from mlaplan.specs.marks import OneOf, Quantity
+from mlaplan.specs.spec import Spec, is_spec
 
 Loc = tuple[str | int, ...]
 
@@ -41,7 +41,7 @@ def keys_at(spec: Any, path: Loc, kind: Any = None) -> list[str]:
     """Keys a mapping at `path` may have, in a union those of one `kind`; empty where any key may stand."""
     keys: dict[str, None] = {}
     for part in alternatives(field_type(spec, path)):
-        if is_model(part):
+        if is_spec(part):
             if kind is not None and "kind" in part.model_fields and kind not in choices_at(part, ("kind",)):
                 continue
             keys |= {field.alias or name: None for name, field in part.model_fields.items()}
@@ -53,11 +53,10 @@ def keys_at(spec: Any, path: Loc, kind: Any = None) -> list[str]:
 def child_type(here: Any, step: str | int) -> Any:
     """The type one key or index below `here`, or None."""
     for part in alternatives(here):
-        if is_model(part):
+        if is_spec(part):
             for name, field in part.model_fields.items():
                 if (field.alias or name) == step:
-                    metadata = field.metadata
-                    return typing.Annotated[field.annotation, *metadata] if metadata else field.annotation
+                    return field.annotation
         elif typing.get_origin(part) is dict and isinstance(step, str):
             return typing.get_args(part)[1]
         elif typing.get_origin(part) is tuple and isinstance(step, int):
@@ -75,14 +74,7 @@ def alternatives(here: Any) -> list[Any]:
         return alternatives(typing.get_args(here)[0])
     if origin in (typing.Union, types.UnionType):
         return [part for member in typing.get_args(here) for part in alternatives(member)]
-    if is_model(here) and issubclass(here, RootModel):
-        return alternatives(here.model_fields["root"].annotation)
     return [] if here is type(None) else [here]
-
-
-def is_model(part: Any) -> TypeGuard[type[BaseModel]]:
-    """Whether the type is a mapping with fields of its own."""
-    return isinstance(part, type) and issubclass(part, BaseModel)
 
 
 def literals(part: Any) -> list[str]:
@@ -95,14 +87,14 @@ def literals(part: Any) -> list[str]:
     return list(typing.get_args(part)) if typing.get_origin(part) is typing.Literal else []
 
 
-def choices_at(spec: type[BaseModel], loc: Loc) -> list[str]:
+def choices_at(spec: type[Spec], loc: Loc) -> list[str]:
     if loc and loc[-1] == "kind":  # every member of a discriminated union, not only the first
         owners = alternatives(field_type(spec, loc[:-1]))
-        return [v for owner in owners if is_model(owner) for v in literals(owner.model_fields["kind"].annotation)]
+        return [v for owner in owners if is_spec(owner) for v in literals(owner.model_fields["kind"].annotation)]
     return literals(field_type(spec, loc))
 
 
-def without_union_tags(spec: type[BaseModel], loc: Loc) -> Loc:
+def without_union_tags(spec: type[Spec], loc: Loc) -> Loc:
     """Takes out the steps pydantic adds for the chosen member of a union."""
     clean: Loc = ()
     for step in loc:
@@ -126,7 +118,7 @@ def quantity_of(here: Any) -> Quantity | None:
 
 def figure_of(here: Any) -> type[Figure[Any]] | None:
     """The Figure type among the alternatives of a type, if there is one."""
-    return next((part for part in alternatives(here) if is_model(part) and issubclass(part, Figure)), None)
+    return next((part for part in alternatives(here) if is_spec(part) and issubclass(part, Figure)), None)
 
 
 def describe(here: Any) -> str | None:
@@ -140,14 +132,14 @@ def describe(here: Any) -> str | None:
         return f"{{value: {example}, source: ..., confidence: ...}}"
     if choices := literals(here):
         return f"one of {', '.join(choices)}"
-    mappings = [part for part in alternatives(here) if is_model(part)]
+    mappings = [part for part in alternatives(here) if is_spec(part)]
     if len(mappings) > 1:
         kinds = [kind for part in mappings for kind in choices_at(part, ("kind",))]
         return f"a mapping of kind {' or '.join(kinds)}"
     words: list[str] = []
     for part in alternatives(here):
         origin = typing.get_origin(part) or part
-        if is_model(part):
+        if is_spec(part):
             word = f"a mapping with {', '.join(keys_at(part, ()))}"
         elif origin is tuple and ... not in typing.get_args(part):
             word = f"a list of {len(typing.get_args(part))}"

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from mlaplan.specs.chip import Calibration, Chip
-from mlaplan.specs.figure import Spec
 from mlaplan.specs.model import Model
+from mlaplan.specs.spec import Spec
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 FOLDER = Path("docs/schema")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mlaplan.errors import Problem, SpecError, Unreadable
+from mlaplan.specs.shipped import is_shipped
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
@@ -39,6 +40,7 @@ class Document:
     values: dict[Path_, Mark] = field(default_factory=dict)
     keys: dict[Path_, Mark] = field(default_factory=dict)
     overrides: dict[Path_, str] = field(default_factory=dict)  # path -> the `--set` text that put it there
+    shipped: bool = False  # as it was when it was last validated for shipping
 
     def problem(
         self,
@@ -80,7 +82,10 @@ class Document:
 
 def read(path: str | Path) -> Document:
     """Reads a YAML file, or a JSON file where the name ends in .json."""
-    return parse(read_bytes(path), str(path))
+    raw = read_bytes(path)
+    document = parse(raw, str(path))
+    document.shipped = is_shipped(path, raw)
+    return document
 
 
 def read_bytes(path: str | Path) -> bytes:

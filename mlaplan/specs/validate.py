@@ -1,37 +1,48 @@
-"""Data to typed spec, with every mistake told at once in a person's words and at its place in the file."""
+"""Data to typed spec, with every mistake told at once in a person's words and at its place in the file.
+
+A file that is shipped as it stands was validated before: it is read straight, without pydantic.
+"""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
-
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from typing import TYPE_CHECKING, Any
 
 from mlaplan.errors import Problem, SpecError, did_you_mean
-from mlaplan.specs.figure import kind_of
+from mlaplan.specs.marks import kind_of
 from mlaplan.specs.places import Loc, choices_at, describe, dotted, field_type, keys_at, without_union_tags
 from mlaplan.specs.source import Document
+from mlaplan.specs.spec import Contradicted, Told, reader
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
 
 MOST_KEYS = 16  # known keys are listed beside a suggestion only up to this many
-M = TypeVar("M", bound=BaseModel)
 
 
-def build(spec: type[M], document: Document) -> M:
-    """The validated spec, or SpecError with every problem of the document."""
+def build(spec: Any, document: Document) -> Any:
+    """The spec, or the container of specs, in the document; SpecError with every problem where it is not valid."""
+    if document.shipped and (read := reader(spec)) is not None:
+        return read(document.data)
+    from pydantic import ValidationError
+
+    from mlaplan.specs.pydantic_schema import adapter
+
     try:
-        return spec.model_validate(document.data)
+        return adapter(spec).validate_python(document.data)
     except ValidationError as error:
         raise SpecError(problems_of(spec, document, error)) from None
 
 
-def problems_of(spec: type[BaseModel], document: Document, error: ValidationError) -> list[Problem]:
+def problems_of(spec: Any, document: Document, error: ValidationError) -> list[Problem]:
     """The problems behind a ValidationError, in the order of the file, without echoes of one mistake."""
     unknown: dict[Loc, str] = {}  # mapping -> key that an unknown key was probably meant to be
     told: list[tuple[Loc, Problem]] = []
     missing: list[tuple[Loc, Problem]] = []
     for detail in error.errors(include_url=False):
         loc = without_union_tags(spec, detail["loc"])
-        if detail["type"] == "contradiction":
+        cause = detail.get("ctx", {}).get("error")
+        if isinstance(cause, Contradicted):
             continue  # told part by part below
         if detail["type"] == "missing" and isinstance(loc[-1], str):
             missing.append((loc, _missing(spec, document, loc)))
@@ -47,7 +58,7 @@ def problems_of(spec: type[BaseModel], document: Document, error: ValidationErro
     return sorted(found.values(), key=lambda p: (p.line or 0, p.col or 0, p.message))
 
 
-def _contradictions(spec: type[BaseModel], document: Document) -> list[tuple[Loc, Problem]]:
+def _contradictions(spec: Any, document: Document) -> list[tuple[Loc, Problem]]:
     contradictions = getattr(spec, "contradictions", None)
     if contradictions is None or not isinstance(document.data, dict):
         return []
@@ -60,12 +71,12 @@ def _contradictions(spec: type[BaseModel], document: Document) -> list[tuple[Loc
     return found
 
 
-def _missing(spec: type[BaseModel], document: Document, loc: Loc) -> Problem:
+def _missing(spec: Any, document: Document, loc: Loc) -> Problem:
     inside = f" in {dotted(loc[:-1])}" if loc[:-1] else ""
     return document.problem(loc[:-1], f"missing key '{loc[-1]}'{inside}", expected=describe(field_type(spec, loc)))
 
 
-def _told(spec: type[BaseModel], document: Document, loc: Loc, detail: ErrorDetails) -> Problem:
+def _told(spec: Any, document: Document, loc: Loc, detail: ErrorDetails) -> Problem:
     kind, context, raw = detail["type"], detail.get("ctx", {}), detail["input"]
     if kind == "extra_forbidden":
         return _unknown_key(spec, document, loc)
@@ -84,8 +95,8 @@ def _told(spec: type[BaseModel], document: Document, loc: Loc, detail: ErrorDeta
         kind, loc = "too_short", loc[:-1]
     hint: str | None = None
     message, expected = f"got {kind_of(raw)}", _wanted(spec, loc, kind, context)
-    if kind == "told":
-        message, expected, hint = context["message"], context["expected"] or None, context["hint"] or None
+    if isinstance(cause := context.get("error"), Told):
+        message, expected, hint = cause.message, cause.expected, cause.hint
     elif kind == "literal_error":
         choices = choices_at(spec, loc)
         message, expected = f"{kind_of(raw)} is not known here", f"one of {', '.join(choices)}"
@@ -99,7 +110,7 @@ def _told(spec: type[BaseModel], document: Document, loc: Loc, detail: ErrorDeta
     return document.problem(loc, f"{dotted(loc) or 'the document'}: {message}", expected=expected, hint=hint)
 
 
-def _wanted(spec: type[BaseModel], loc: Loc, kind: str, context: dict[str, Any]) -> str | None:
+def _wanted(spec: Any, loc: Loc, kind: str, context: dict[str, Any]) -> str | None:
     if kind == "greater_than_equal":
         return f"a whole number of at least {context['ge']}"
     if kind == "less_than_equal":
@@ -109,7 +120,7 @@ def _wanted(spec: type[BaseModel], loc: Loc, kind: str, context: dict[str, Any])
     return describe(field_type(spec, loc))
 
 
-def _unknown_key(spec: type[BaseModel], document: Document, loc: Loc) -> Problem:
+def _unknown_key(spec: Any, document: Document, loc: Loc) -> Problem:
     around = document.get(loc[:-1])
     known = keys_at(spec, loc[:-1], around.get("kind") if isinstance(around, dict) else None)
     hint = did_you_mean(str(loc[-1]), known)

@@ -7,13 +7,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
-
 from mlaplan.engines.profile import Profile
 from mlaplan.errors import MlaplanError
 from mlaplan.plan import question
 from mlaplan.specs.chip import Chip
 from mlaplan.specs.model import Model
+from mlaplan.specs.spec import Spec
 from mlaplan.strategy import CODED, Strategy
 from mlaplan.workload import Overrides, Workload
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "mlaplan.plan/1"
 MOST = 1_000_000  # products of such numbers with bytes stay within 64 bits
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound=Spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +98,8 @@ def _object(file: str) -> dict[str, Any]:
 
 
 def _spec(file: str, spec: type[M], data: Any, where: str) -> M:
+    from pydantic import ValidationError
+
     try:
         return spec.model_validate(data)
     except ValidationError as error:

@@ -6,11 +6,7 @@ prediction is made at each of them and its band covers all. A point that contrad
 the set with `use: reject`: the tool must flag it.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, NamedTuple
-
-from pydantic import Field, model_validator
 
 from mlaplan import units
 from mlaplan.specs.figure import (
@@ -18,13 +14,11 @@ from mlaplan.specs.figure import (
     Count,
     CountOrZero,
     Flag,
-    Quantity,
-    Spec,
     Text,
     contradiction,
-    kind_of,
-    told,
 )
+from mlaplan.specs.marks import AtLeast, Quantity, Words, kind_of
+from mlaplan.specs.spec import Spec, Told, field
 
 Set_ = Literal["kernels", "collectives", "steps", "served"]
 Measure = Literal["operator", "decode", "prefill", "served"]
@@ -61,7 +55,7 @@ Metric = Literal[
 
 Number = Annotated[float, Quantity("validation_number", "count", 0, 1e9)]
 Bytes = Annotated[float, Quantity("validation_bytes", "bytes", 0, 1e13)]
-Month = Annotated[str, Field(pattern=r"^20\d\d-\d\d$")]
+Month = Annotated[str, Words(r"^20\d\d-\d\d$")]
 Share = Annotated[float, Quantity("validation_share", "fraction", 0, 1)]
 
 
@@ -77,7 +71,7 @@ def reading(raw: Any) -> Reading:
     if isinstance(raw, Reading):
         return raw
     if isinstance(raw, bool) or not isinstance(raw, int | float | str):
-        raise told(f"{kind_of(raw)} is not a measured value", "a number, or one with a unit such as '24.9 us'")
+        raise Told(f"{kind_of(raw)} is not a measured value", "a number, or one with a unit such as '24.9 us'")
     if not isinstance(raw, str):
         return Reading(units.parse(raw, "count"), "count")
     for dimension in ("s", "flop/s", "bytes/s", "count"):
@@ -85,7 +79,7 @@ def reading(raw: Any) -> Reading:
             return Reading(units.parse(raw, dimension), dimension)
         except units.UnitError:
             continue
-    raise told(f"'{raw}' is not a measured value", "a number, or one with a unit such as '24.9 us'")
+    raise Told(f"'{raw}' is not a measured value", "a number, or one with a unit such as '24.9 us'")
 
 
 class Placement(Spec):
@@ -107,22 +101,22 @@ class Placement(Spec):
 class Load(Spec):
     """The work: of an operator, of one step, or of a client."""
 
-    batch: Count | None = Field(default=None, description="sequences of one attention-DP rank")
-    context: Count | None = Field(default=None, description="cached tokens of each sequence")
+    batch: Count | None = field(default=None, description="sequences of one attention-DP rank")
+    context: Count | None = field(default=None, description="cached tokens of each sequence")
     q_len: Count | None = None
-    tokens: Count | None = Field(default=None, description="new tokens of one rank in a prefill step, or dispatched")
+    tokens: Count | None = field(default=None, description="new tokens of one rank in a prefill step, or dispatched")
     isl: Count | None = None
     osl: Count | None = None
-    prefix: Share | None = Field(default=None, description="part of the prompt found in the cache")
+    prefix: Share | None = field(default=None, description="part of the prompt found in the cache")
     concurrency: Count | None = None
-    requests: Count | None = Field(default=None, description="requests the client sends in all")
-    shortest: Share | None = Field(default=None, description="shortest length over the nominal one, uniform between")
-    heads: Count | None = Field(default=None, description="query heads of one rank")
+    requests: Count | None = field(default=None, description="requests the client sends in all")
+    shortest: Share | None = field(default=None, description="shortest length over the nominal one, uniform between")
+    heads: Count | None = field(default=None, description="query heads of one rank")
     m: Count | None = None
     n: Count | None = None
     k: Count | None = None
     ranks: Count | None = None
-    size: Bytes | None = Field(default=None, description="bytes of the whole buffer")
+    size: Bytes | None = field(default=None, description="bytes of the whole buffer")
 
 
 class Given(Spec):
@@ -141,7 +135,7 @@ class Claims(Spec):
     tok_s: Number | None = None
     in_flight: Number | None = None
     devices: Count | None = None
-    busy_share: Share | None = Field(default=None, description="part of the step in which the chip works")
+    busy_share: Share | None = field(default=None, description="part of the step in which the chip works")
     comm_share: Share | None = None
 
 
@@ -156,16 +150,15 @@ class Row(Spec):
     strategy: Placement = Placement()
     workload: Load = Load()
     given: Given = Given()
-    unknown: dict[Text, tuple[Any, ...]] = Field(default_factory=dict)
+    unknown: dict[Text, tuple[Any, ...]] = field(default_factory=dict)
     claims: Claims = Claims()
     grade: Grade | None = None
     use: Use | None = None
-    fitted: Flag | None = Field(default=None, description="a constant of ours was fitted on it")
+    fitted: Flag | None = field(default=None, description="a constant of ours was fitted on it")
     note: Text | None = None
 
-    @model_validator(mode="before")
     @classmethod
-    def _has_a_value(cls, data: Any) -> Any:
+    def prepare(cls, data: Any) -> Any:
         if isinstance(data, dict) and "value" in data:
             data = {**data, "value": reading(data["value"])}
         return data
@@ -175,26 +168,26 @@ class Series(Spec):
     """Points of one source that share what was run."""
 
     name: Text
-    source: Text = Field(description="public address or paper")
-    software: Text | None = Field(default=None, description="what ran, with its version")
-    era: Month | None = Field(default=None, description="month of the software")
+    source: Text = field(description="public address or paper")
+    software: Text | None = field(default=None, description="what ran, with its version")
+    era: Month | None = field(default=None, description="month of the software")
     chip: Text | None
     model: Text | None
-    engine: Text = Field(default="generic", description="profile that prices it")
-    weights: dict[Text, Text] = Field(default_factory=dict, description="dtypes of parts in place of the checkpoint's")
+    engine: Text = field(default="generic", description="profile that prices it")
+    weights: dict[Text, Text] = field(default_factory=dict, description="dtypes of parts in place of the checkpoint's")
     measure: Measure
     operator: Operator | None = None
     metric: Metric
     strategy: Placement = Placement()
     workload: Load = Load()
     given: Given = Given()
-    unknown: dict[Text, tuple[Any, ...]] = Field(default_factory=dict)
+    unknown: dict[Text, tuple[Any, ...]] = field(default_factory=dict)
     grade: Grade
     use: Use
     fitted: Flag = False
-    not_priced: Text | None = Field(default=None, description="why the model makes no prediction")
+    not_priced: Text | None = field(default=None, description="why the model makes no prediction")
     note: Text | None = None
-    points: Annotated[tuple[Row, ...], Field(min_length=1)]
+    points: Annotated[tuple[Row, ...], AtLeast(1)]
 
 
 class Measurements(Spec):
@@ -205,7 +198,7 @@ class Measurements(Spec):
     group: Text
     title: Text
     notes: tuple[Text, ...] = ()
-    series: Annotated[tuple[Series, ...], Field(min_length=1)]
+    series: Annotated[tuple[Series, ...], AtLeast(1)]
 
     @classmethod
     def contradictions(cls, data: dict[str, Any]) -> list[Contradiction]:
@@ -219,8 +212,7 @@ class Measurements(Spec):
                     found += _mistakes(("series", i, "points", j), series, row)
         return found
 
-    @model_validator(mode="after")
-    def _agrees(self) -> Measurements:
+    def check(self) -> None:
         found: list[Contradiction] = []
         for i, series in enumerate(self.series):
             for j, row in enumerate(series.points):
@@ -231,7 +223,6 @@ class Measurements(Spec):
                     found.append((("series", i, "points", j), "twice", "", ()))
         if found:
             raise contradiction(found)
-        return self
 
 
 class Ratio(Spec):
@@ -243,7 +234,7 @@ class Ratio(Spec):
     topic: Literal["dcp", "mtp", "ep", "dp", "balance"]
     grade: Grade
     use: Use
-    interval_only: Flag = Field(default=False, description="the inputs are too vague for more than the interval")
+    interval_only: Flag = field(default=False, description="the inputs are too vague for more than the interval")
     note: Text | None = None
 
 
@@ -252,7 +243,7 @@ class Decision(Spec):
 
     id: Text
     question: Text
-    alternatives: Annotated[tuple[Text, ...], Field(min_length=2)]
+    alternatives: Annotated[tuple[Text, ...], AtLeast(2)]
 
 
 class Comparisons(Spec):

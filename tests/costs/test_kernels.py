@@ -15,7 +15,7 @@ PEAK, BANDWIDTH, CORES = 100e12, 1e12, 100.0
 
 def fit(**values):
     plain = {"compute": 1.0, "memory": 1.0, "floor": 0.0, "norm": math.inf}
-    optional = {n: f.default for n, f in KernelFit.model_fields.items() if not f.is_required()}
+    optional = {n: f.default for n, f in KernelFit.model_fields.items() if not f.required}
     return SimpleNamespace(**{**optional, **plain, **values})
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from mlaplan.specs.chip import Chip, CollectiveFit, KernelFit
 from mlaplan.specs.figure import Figure
 from mlaplan.specs.lookup import load_chip
+from mlaplan.specs.spec import Spec
 
 HARDWARE = Path(__file__).resolve().parents[2] / "hardware"
 NAMES = [
@@ -32,7 +32,7 @@ def sourced(node: object, path: str = "") -> Iterator[tuple[str, Any]]:
     """Every figure and fit below a spec node, with its path."""
     if isinstance(node, SOURCED):
         yield path, node
-    elif isinstance(node, BaseModel):
+    elif isinstance(node, Spec):
         for key in type(node).model_fields:
             yield from sourced(getattr(node, key), f"{path}.{key}")
     elif isinstance(node, dict):
