@@ -41,7 +41,7 @@ def _below(value: Any, path: str, sources: Sources) -> Iterator[tuple[str, ...]]
         yield path, _quantity(value), value.confidence, sources.mark(value.source, value.note)
     elif isinstance(value, Spec):
         fields = {name: getattr(value, name) for name in type(value).model_fields}
-        if isinstance(fields.get("source"), str):
+        if isinstance(fields.get("source"), str) and "confidence" in fields:
             own = {n: v for n, v in fields.items() if n not in PLAIN and not isinstance(v, Spec | tuple | dict)}
             told = ", ".join(f"{n.replace('_', ' ')} {_plain(v)}" for n, v in own.items() if v is not None)
             yield path, told, fields["confidence"], sources.mark(fields["source"], fields["note"])
