@@ -31,8 +31,8 @@ ARTICLES = {
     ),
     "MLA decode on SC11": (
         ("deepseek-v3-sc11",),
-        "Four cards of two chips, 128 sequences of 128 tokens in and 1,024 out, no drafts. The article reports 532 tok/s "
-        "in all.",
+        "Four cards of two chips, 128 sequences of 128 tokens in and 1,024 out, no drafts. The article reports 532 "
+        "tok/s in all.",
     ),
     "Tensor parallelism for MLA on H100": (
         ("deepseek-v3-h100", "deepseek-v3-h200"),

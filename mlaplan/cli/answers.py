@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mlaplan.report.plan_text import Answer
     from mlaplan.workload import Overrides
 
-ISL, OSL = 4096, 1024  # lengths taken where none are given
+WORK = ("isl", "osl", "concurrency", "rate", "prefix", "ttft", "tpot")
 PINS = (
     "tp", "pp", "dp", "ep", "dcp", "cp", "replicas", "kv_layout", "kv_dtype", "weight_dtype", "block_size", "mtp",
     "batch", "prefill_chunk", "two_batch_overlap",
@@ -23,7 +23,9 @@ OVERRIDES = (
     "memory_fraction", "reserve", "price", "imbalance", "mtp_accept", "redundant_experts", "dcp_merge",
     "dcp_interleave",
 )  # fmt: skip
-HOW_TO_WRITE = ("save_plan", "output", "file")  # options of `recommend` that ask nothing
+QUESTION = (
+    "model", "chip", "devices", *WORK, "objective", "engine", "top", "emit", *PINS, *OVERRIDES, "settings",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def with_question(*own: str) -> Callable[[Callable[..., int]], Callable[..., int
         rest = next(n for n, p in mine.items() if p.kind is p.VAR_KEYWORD)
         del mine[rest]
         asked = inspect.signature(recommend, eval_str=True).parameters
-        taken = [p for n, p in asked.items() if n not in (*HOW_TO_WRITE, *own, *mine)]
+        taken = [asked[n] for n in asked if n in QUESTION and n not in (*own, *mine)]
         parameters = sorted([*taken, *mine.values()], key=lambda p: p.default is not p.empty)
         verb.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
         return verb
@@ -60,6 +62,7 @@ def with_question(*own: str) -> Callable[[Callable[..., int]], Callable[..., int
 def answered(o: Mapping[str, Any]) -> Answered:
     """The answer to the options of `recommend`, by name; what is worth saying beside it goes to stderr."""
     from mlaplan.cli import launching, questions, strategies
+    from mlaplan.cli.recommend import ISL, OSL, _completed, _tokens
     from mlaplan.plan import question
     from mlaplan.plan import recommend as run
     from mlaplan.report.plan_text import Answer
@@ -87,31 +90,6 @@ def answered(o: Mapping[str, Any]) -> Answered:
     said = [f"not given and taken: {' '.join(taken)}"] if taken else []
     answer = _completed(Answer(q, devices, objective, pins, found, None, []), given, emit)
     return Answered(subject, given, answer, said)
-
-
-def _tokens(flag: str, text: str | None, default: int) -> int:
-    from mlaplan.cli import questions
-
-    return default if text is None else questions.tokens(flag, text)
-
-
-def _completed(a: Answer, given: Overrides, emit: str | None) -> Answer:
-    """The answer with reasons, notes and commands; without a plan, with what would give one."""
-    from dataclasses import replace
-
-    from mlaplan.cli import launching
-    from mlaplan.report.nearest import nearest_illegal, smallest_change
-    from mlaplan.report.notes import notes
-    from mlaplan.report.why import why
-
-    if not a.found.plans:
-        miss = a.found.nearest_miss or nearest_illegal(a.q, a.devices, a.pins)
-        change = smallest_change(a.q, miss, given.tokens_per_step) if miss is not None else None
-        found = replace(a.found, nearest_miss=miss)
-        return replace(a, found=found, notes=notes(a, given), change=change)
-    reasons = why(a.q, a.found.plans, given.tokens_per_step)
-    launch = launching.commands(a, emit) if emit is not None else None
-    return replace(a, why=reasons, notes=notes(a, given), launch=launch)
 
 
 def command_line(name: str, verb: Callable[..., int], asked: Mapping[str, Any]) -> str:

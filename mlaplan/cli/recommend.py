@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from mlaplan.report.plan_text import Answer
     from mlaplan.workload import Overrides
 
+ISL, OSL = 4096, 1024  # lengths taken where none are given
+
 
 class Objective(StrEnum):
     """What makes a plan good."""
@@ -85,29 +87,81 @@ def recommend(
     Degrees, dtypes, layout, block, MTP depth and batch are searched; each can be pinned by its flag. Exit code:
     0 with a plan, 1 if nothing is feasible.
     """
-    asked = dict(locals())  # every option by its name
-    from mlaplan.cli import launching, questions
-    from mlaplan.cli.answers import answered
+    from mlaplan.cli import launching, questions, strategies
     from mlaplan.cli.output import check, write
+    from mlaplan.plan import question
+    from mlaplan.plan import recommend as run
+    from mlaplan.report.plan_text import Answer
 
     if emit is not None and output is Format.csv:
         raise MlaplanError("--emit writes commands, which csv has no place for: use --format table, md or json")
     for path in (file, save_plan):
         check(path)
-    found = answered(asked)
-    answer, given = found.answer, found.given
-    questions.tell(found.said)
-    if save_plan is not None and answer.found.plans:
+    work = questions.workload(
+        _tokens("--isl", isl, ISL), _tokens("--osl", osl, OSL),
+        concurrency=concurrency, rate=rate, prefix=prefix, ttft=ttft, tpot=tpot,
+    )  # fmt: skip
+    pins = strategies.given(
+        tp=tp, pp=pp, dp=dp, ep=ep, dcp=dcp, cp=cp, replicas=replicas, kv_layout=kv_layout, kv_dtype=kv_dtype,
+        weight_dtype=weight_dtype, block_size=block_size, mtp=mtp, batch=batch, prefill_chunk=prefill_chunk,
+        two_batch_overlap=two_batch_overlap,
+    )  # fmt: skip
+    strategies.check_pins(pins, devices)
+    given = questions.overrides(
+        memory_fraction=memory_fraction, reserve=reserve, price=price, imbalance=imbalance, mtp_accept=mtp_accept,
+        redundant_experts=redundant_experts, dcp_merge=dcp_merge, dcp_interleave=dcp_interleave,
+    )  # fmt: skip
+    subject = questions.subject(model, chip, engine or emit, settings)
+    if emit is not None:
+        launching.check(emit)
+    questions.check_drafts(subject.model, mtp, mtp_accept)
+    strategies.check_precision(subject, pins)
+    strategies.check_merge(given, pins.get("dcp"))
+    q = question(subject.chip, subject.model, subject.profile, work, given)
+    found = run(q, devices, objective=objective.value, fixed=pins, top=top, given=given)
+    if found.considered == 0:
+        pinned = ", ".join(f"{name} {value}" for name, value in pins.items())
+        raise MlaplanError(f"no structure on {devices} chips has all that is pinned: {pinned}")
+    taken = [f"--{n} {v}" for n, t, v in (("isl", isl, work.isl), ("osl", osl, work.osl)) if t is None]
+    if taken:
+        questions.tell([f"not given and taken: {' '.join(taken)}"])
+    answer = _completed(Answer(q, devices, objective.value, pins, found, None, []), given, emit)
+    if save_plan is not None and found.plans:
         _save(answer, given, save_plan)
     elif save_plan is not None:
         questions.tell([f"{save_plan} is not written: there is no plan"])
-    if not answer.found.plans and output is Format.csv:  # rows of plans have no place for the reason
+    if not found.plans and output is Format.csv:  # rows of plans have no place for the reason
         from mlaplan.report.plan_text import nothing
 
         questions.tell([nothing(answer)])
     write(_rendered(answer, given, output), file)
-    questions.tell(launching.next_steps(found.subject, answer, given, emit))
-    return EXIT_OK if answer.found.plans else EXIT_FINDINGS
+    questions.tell(launching.next_steps(subject, answer, given, emit))
+    return EXIT_OK if found.plans else EXIT_FINDINGS
+
+
+def _tokens(flag: str, text: str | None, default: int) -> int:
+    from mlaplan.cli import questions
+
+    return default if text is None else questions.tokens(flag, text)
+
+
+def _completed(a: Answer, given: Overrides, emit: str | None) -> Answer:
+    """The answer with reasons, notes and commands; without a plan, with what would give one."""
+    from dataclasses import replace
+
+    from mlaplan.cli import launching
+    from mlaplan.report.nearest import nearest_illegal, smallest_change
+    from mlaplan.report.notes import notes
+    from mlaplan.report.why import why
+
+    if not a.found.plans:
+        miss = a.found.nearest_miss or nearest_illegal(a.q, a.devices, a.pins)
+        change = smallest_change(a.q, miss, given.tokens_per_step) if miss is not None else None
+        found = replace(a.found, nearest_miss=miss)
+        return replace(a, found=found, notes=notes(a, given), change=change)
+    reasons = why(a.q, a.found.plans, given.tokens_per_step)
+    launch = launching.commands(a, emit) if emit is not None else None
+    return replace(a, why=reasons, notes=notes(a, given), launch=launch)
 
 
 def _save(a: Answer, given: Overrides, path: str) -> None:

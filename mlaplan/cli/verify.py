@@ -146,10 +146,9 @@ def of_plan(path: str, context: str | None, batch: int | None, q_len: int | None
     Every attention-DP rank gets at least one sequence; many ranks get shorter ones, so that it stays a laptop's work.
     """
     from mlaplan.kernel.composed import Layout
-    from mlaplan.validation.saved import read_plan
+    from mlaplan.validation.measured import read_plan
 
-    saved = read_plan(path)
-    q, st = saved.q, saved.strategy
+    q, st, _ = read_plan(path)
     layout = Layout(st.tp // st.cp, st.dp, st.pp, st.kv_layout.replace("_", "-"), st.dcp)
     if st.cp > 1:
         print(f"note: the {st.cp} ranks of prefill context parallelism hold copies in a decode step", file=sys.stderr)

@@ -30,7 +30,8 @@ def report(sides: list[Side]) -> str:
     parts = [title(sides)]
     differs = asked_differently(sides)
     parts += [differs.text()] if differs is not None else []
-    parts += [figures(sides).text(), bands(sides).text()]
+    parts.append(figures(sides).text())
+    parts += [own.text() for side in sides if (own := bands(side, sides[0])).rows]
     for other in sides[1:]:
         said = [wrapped(comparison.verdict(sides[0], other))]
         found = costs(sides[0], other)
@@ -47,9 +48,13 @@ def markdown(sides: list[Side]) -> str:
     lines = [f"# {title(sides)}"]
     differs = asked_differently(sides)
     lines += ["", "## Asked differently", "", _table(differs)] if differs is not None else []
-    lines += ["", "## Figures", "", _table(figures(sides)), "", "## Ratios", "", _table(bands(sides))]
+    lines += ["", "## Figures", "", _table(figures(sides))]
+    if (own := bands(sides[0], sides[0])).rows:
+        lines += ["", f"Bands of {sides[0].name}:", "", _table(own)]
     for other in sides[1:]:
         lines += ["", f"## {other.name} against {sides[0].name}", "", comparison.verdict(sides[0], other)]
+        if (own := bands(other, sides[0])).rows:
+            lines += ["", _table(own)]
         found = costs(sides[0], other)
         if found is not None:
             lines += ["", comparison.drivers(sides[0], other), "", _table(found)]
@@ -108,32 +113,37 @@ def _shown(value: Interval | None, how: Callable[[float], str]) -> str:
     return "-" if value is None else how(value.value)
 
 
-def bands(sides: list[Side]) -> Block:
-    """Each figure's band, and its ratio to the first side's."""
-    columns = [text(f"against {sides[0].name}"), text("figure"), Column("value"), text("80 % band"), Column("ratio"),
-               text("range"), text("bands")]  # fmt: skip
-    rows: list[list[str]] = []
-    for side in sides:
-        for name, (head, how) in SHOWN.items():
-            value = side.figure(name)
-            if value is None:
-                continue
-            found = comparison.ratio(sides[0].figure(name), value) if side is not sides[0] else None
-            label = head.replace("/\n", "/").replace("\n", "/")
-            band = f"{how(value.low)} to {how(value.high)}"
-            rows.append([side.name if not rows or side.name != _last(rows) else "", label, how(value.value), band,
-                         *_ratio(found)])  # fmt: skip
-    return Block("", columns, rows, fold=0)
+def bands(side: Side, first: Side) -> Block:
+    """Each figure of a side with its band, and its ratio to the first side's."""
+    columns = [text("figure"), Column("value"), text("80 % band")]
+    if side is not first:
+        columns += [Column("ratio"), text("range"), text("bands")]
+    rows = []
+    for name, (head, how) in SHOWN.items():
+        if (value := side.figure(name)) is None:
+            continue
+        cells = [
+            head.replace("/\n", "/").replace("\n", "/"),
+            how(value.value),
+            f"{how(value.low)} to {how(value.high)}",
+        ]
+        if side is not first:
+            cells += _ratio(comparison.ratio(first.figure(name), value))
+        rows.append(cells)
+    return Block(f"{side.name}:" if side is first else f"{side.name} against {first.name}:", columns, rows)
 
 
-def _last(rows: list[list[str]]) -> str:
-    return next(row[0] for row in reversed(rows) if row[0])
-
-
-def _ratio(found: Ratio | None) -> tuple[str, str, str]:
+def _ratio(found: Ratio | None) -> list[str]:
     if found is None:
-        return "", "", ""
-    return f"{found.value:.3g}x", f"{found.low:.2g} to {found.high:.2g}", "overlap" if found.overlap else "apart"
+        return ["-", "", ""]
+    return [
+        f"{_short(found.value)}x", f"{_short(found.low)} to {_short(found.high)}", "overlap" if found.overlap else "apart",
+    ]  # fmt: skip
+
+
+def _short(ratio: float) -> str:
+    """Three digits, and all those before the point."""
+    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
 
 
 def costs(first: Side, other: Side) -> Block | None:

@@ -6,24 +6,33 @@ benchmark really had (its mean lengths, requests and concurrency), by the same c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+import json
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mlaplan.costs.engine import Interval
+from mlaplan.engines.profile import Profile
+from mlaplan.errors import MlaplanError
 from mlaplan.explain import explain
+from mlaplan.plan import question
+from mlaplan.specs.chip import Chip
+from mlaplan.specs.model import Model
+from mlaplan.specs.spec import Spec
+from mlaplan.strategy import Strategy
 from mlaplan.validation import bench_files, served
-from mlaplan.validation.saved import read_plan
 from mlaplan.validation.terms import doubts_of
-from mlaplan.workload import Workload
+from mlaplan.workload import Overrides, Workload
 
 if TYPE_CHECKING:
     from mlaplan.costs.machine import Op
     from mlaplan.explain import Explanation
     from mlaplan.rules.rule import Question
-    from mlaplan.strategy import Strategy
     from mlaplan.validation.bench_files import BenchResult
 
+SCHEMA = "mlaplan.plan/1"
 METRICS = ("ttft", "tpot", "output_tok_s", "total_tok_s")
+M = TypeVar("M", bound=Spec)
 FAR_LENGTH = 0.05  # a mean length this far from the plan's is worth saying
 
 
@@ -59,8 +68,7 @@ class OwnRun:
 def compare(bench_file: str, plan_file: str) -> OwnRun:
     """Reads both files and predicts the benchmark's load with the plan's strategy."""
     bench = bench_files.read(bench_file)
-    saved = read_plan(plan_file)
-    q, st, tokens = saved.q, saved.strategy, saved.given.tokens_per_step
+    q, st, tokens = read_plan(plan_file)
     notes = _load_notes(q, st, bench)
     isl, osl = max(round(bench.mean_isl), 1), max(round(bench.mean_osl), 1)
     prefix = min(round(q.workload.prefix_tokens * isl / q.workload.isl), isl - 1)
@@ -142,6 +150,52 @@ def explanations(row: Compared, ops: list[Op], most: int = 3) -> tuple[str, ...]
     return tuple(out)
 
 
+def read_plan(file: str) -> tuple[Question, Strategy, float | None]:
+    """The question and the strategy in a plan file, and the tokens per step the user gave."""
+    data = _object(file)
+    if data.get("schema") != SCHEMA:
+        raise MlaplanError(f"{file}: is no plan; expected the file that `mlaplan recommend --save-plan` writes")
+    try:
+        chip, model = _spec(file, Chip, data["chip"], "chip"), _spec(file, Model, data["model"], "model")
+        profile = _spec(file, Profile, data["engine"]["profile"], "engine.profile")
+        w, o = data["workload"], data["overrides"]
+        work = Workload(w["isl_tokens"], w["osl_tokens"], w["concurrency"], w["rate_per_s"], w["prefix_tokens"])
+        given = Overrides(
+            o["memory_fraction"], o["reserve_bytes"], o["price_usd_per_h"], o["imbalance"], o["tokens_per_step"],
+            o["redundant_experts"], o.get("dcp_merge"), o.get("dcp_interleave"),
+        )  # fmt: skip
+        st = Strategy(**{f.name: data["strategy"][f.name] for f in fields(Strategy)})
+    except KeyError as error:
+        raise MlaplanError(f"{file}: has no {error}; expected a whole plan file") from None
+    except TypeError as error:
+        raise MlaplanError(f"{file}: is not as `mlaplan recommend` writes it: {error}") from None
+    return question(chip, model, profile, work, given), st, given.tokens_per_step
+
+
+def _object(file: str) -> dict[str, Any]:
+    try:
+        data = json.loads(Path(file).read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, RecursionError, UnicodeDecodeError) as error:
+        at = f":{error.lineno}:{error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise MlaplanError(f"{file}{at}: is not JSON; expected a plan file") from None
+    except (OSError, ValueError) as error:
+        raise MlaplanError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if not isinstance(data, dict):
+        raise MlaplanError(f"{file}: is no plan; expected the file that `mlaplan recommend --save-plan` writes")
+    return data
+
+
+def _spec(file: str, spec: type[M], data: Any, where: str) -> M:
+    from pydantic import ValidationError
+
+    try:
+        return spec.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join([where, *map(str, first["loc"])])
+        raise MlaplanError(f"{file}: {place}: {first['msg']}") from None
+
+
 def _subject(q: Question) -> str:
     return f"{q.setting.model.name} on {q.setting.chip.name}, {q.profile.label}"
 
@@ -158,4 +212,4 @@ def _load_notes(q: Question, st: Strategy, bench: BenchResult) -> list[str]:
     return notes
 
 
-__all__ = ["Compared", "OwnRun", "compare", "explanations"]
+__all__ = ["Compared", "OwnRun", "compare", "explanations", "read_plan"]

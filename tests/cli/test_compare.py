@@ -125,7 +125,7 @@ def test_csv_has_a_row_for_each_side(run: Run) -> None:
 
 def test_markdown_has_the_same_sections(run: Run) -> None:
     out = run(*CHIPS, "--format", "md").out
-    for title in ("# DeepSeek-V2-Lite", "## Figures", "## Ratios", "## ascend-910b1 against h200-sxm", "## Notes"):
+    for title in ("# DeepSeek-V2-Lite", "## Figures", "## ascend-910b1 against h200-sxm", "## Notes"):
         assert f"\n{title}" in f"\n{out}"
 
 

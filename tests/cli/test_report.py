@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mlaplan.cli.answers import HOW_TO_WRITE, command_line
+from mlaplan.cli.answers import QUESTION, command_line
 from mlaplan.cli.recommend import recommend
 from mlaplan.cli.report import report
 from tests.cli.conftest import Run
@@ -16,11 +16,10 @@ from tests.cli.conftest import Run
 ASKED = ("report", "deepseek-v2-lite", "h200-sxm", "--devices", "1", "--isl", "64", "--osl", "16", "--top", "1")
 
 
-def test_it_takes_every_option_of_recommend_that_asks_something() -> None:
-    theirs = {n: p for n, p in inspect.signature(recommend).parameters.items() if n not in HOW_TO_WRITE}
-    mine = inspect.signature(report).parameters
-    assert set(theirs) == set(mine) - {"output", "file"}
-    assert all(mine[name].default == p.default for name, p in theirs.items())
+def test_it_asks_with_the_options_of_recommend() -> None:
+    theirs, mine = (inspect.signature(verb).parameters for verb in (recommend, report))
+    assert set(mine) == {*QUESTION, "output", "file"}
+    assert all(mine[name].default == theirs[name].default for name in QUESTION)
 
 
 @pytest.mark.parametrize(("name", "start"), [("a.html", "<!DOCTYPE html>"), ("a.md", "# DeepSeek"), ("a.json", "{")])

@@ -39,7 +39,7 @@ def answer(a: Answer) -> Section:
     )
     found: list[Element] = [Text(verdict, "verdict"), Cards(cards(served)), Facts(_choices(a, best))]
     if a.launch is None:
-        found.append(Text("Launch commands: the same question with `--emit vllm`, `--emit sglang` or `--emit trtllm`."))
+        found.append(Text(_how_to_launch(a)))
     elif a.launch.problem is not None:
         found.append(Text(f"{a.launch.engine} cannot launch the plan: {a.launch.problem}.", "warning"))
     else:
@@ -50,6 +50,18 @@ def answer(a: Answer) -> Section:
         if a.launch.bench:
             found.append(Code("Measure it", a.launch.bench))
     return Section("answer", "The answer", found)
+
+
+def _how_to_launch(a: Answer) -> str:
+    """Which engines would give commands for this chip."""
+    from mlaplan.engines import MODULES
+    from mlaplan.engines.load import load_profile
+
+    chip = a.q.setting.chip
+    able = [name for name in MODULES if chip.efficiency_class in load_profile(name).runs_on]
+    if not able:
+        return f"No engine whose launch commands are known runs on {chip.name}."
+    return f"Launch commands: the same question with {' or '.join(f'`--emit {name}`' for name in able)}."
 
 
 def _whole(value: float) -> str:

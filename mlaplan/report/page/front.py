@@ -38,5 +38,8 @@ def section(a: Answer, free: Answer) -> Section:
         said += f" The answer to the question above stands at {at}."
     found: list[Element] = [Text(said), pictures.pareto(free)]
     block = plan_text.front_block(free)
-    found += table(f"{len(block.rows)} of {len(free.found.front)} points of the front", block)
+    shown, whole = len(block.rows), words.times(len(free.found.front), "point")
+    found += table(
+        f"{shown} of {whole} of the front" if shown < len(free.found.front) else f"The front, {whole}", block
+    )
     return Section("pareto", "Throughput against speed", found)

@@ -71,7 +71,7 @@ def _(element: e.Code) -> str:
 
 @_written.register
 def _(element: e.Picture) -> str:
-    return f"{_inline(element.caption)} {_inline(element.told)}"
+    return _inline(element.told)
 
 
 def _inline(text: str) -> str:

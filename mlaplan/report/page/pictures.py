@@ -67,11 +67,11 @@ def pareto(a: Answer) -> Element:
     """The front of throughput and speed."""
     from mlaplan.report.plots import pareto as plot
 
-    ends = [a.found.front[0][1], a.found.front[-1][1]] if a.found.front else []
-    told = "Output tokens per second and chip against those of a user"
-    if ends:
-        said = [f"{words.plain(f['tok_s_chip'])} a chip with {words.plain(f['tok_s_user'])} a user" for f in ends]
-        told += f", from {said[0]} to {said[1]}"
+    ends = dict.fromkeys(
+        f"{words.plain(f['tok_s_chip'])} a chip with {words.plain(f['tok_s_user'])} a user"
+        for _, f in (a.found.front[0], a.found.front[-1])
+    )
+    told = f"Output tokens per second and chip against those of a user: {' to '.join(ends)}"
     caption = "Plans that no other beats in both throughput per chip and speed for a user."
     return _picture("pareto", caption, f"{told}.", plot, lambda: plot.of_answer(a.q, a.devices, a.found))
 

@@ -13,9 +13,14 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from mlaplan.engines.load import load_profile
+from mlaplan.report import chip_sheet, engine_sheet
+from mlaplan.report.chip_sheet import Sources
 from mlaplan.report.grid import Column, text
 from mlaplan.report.page import elements as e
 from mlaplan.report.page import html as writer
+from mlaplan.specs.lookup import load_chip, load_model
+from mlaplan.specs.source import read
 from tests.report.page.pages import LAUNCHED, LITE, NOTHING, html, made, numbers
 
 REPO = Path(__file__).resolve().parents[3]
@@ -125,6 +130,26 @@ def test_every_section_is_there() -> None:
     page = html(LAUNCHED)
     assert "vllm serve deepseek-ai/DeepSeek-V2-Lite" in page and "vllm bench serve" in page
     assert "mlaplan report deepseek-v2-lite h200-sxm --devices 2 --isl 512" in page
+
+
+def test_every_source_is_named() -> None:
+    """Of the chip, of the calibration laid over it, of the model, of the engine and of the cost model's constants."""
+    root = tree(html(LAUNCHED))
+    said = " ".join("".join(one.itertext()) for one in root.iter("section") if "sources" in one.attrib.values())
+    said = " ".join(said.split())
+    chip, model, profile = load_chip("h200-sxm", engine="vllm"), load_model("deepseek-v2-lite"), load_profile("vllm")
+    known = Sources()
+    rows = [*chip_sheet.figure_rows(chip, "", known), *chip_sheet.kernel_rows(chip, known)]
+    assert len(rows) > 50 and chip.calibration and "h200-sxm.vllm.cal.yaml" in said
+    list(engine_sheet.rows(profile, chip.efficiency_class, "mla", known))
+    missing = [text for text in known.numbers if " ".join(text.replace("`", "").split()) not in said]
+    assert not missing and len(known.numbers) > 60
+    assert model.source in said
+    for name in ("band.yaml", "routing.yaml"):
+        for one in read(REPO / "mlaplan" / "costs" / name).data.values():
+            assert " ".join(str(one["source"]).replace("`", "").split()) in said
+    marks = {int(m) for m in re.findall(r"\[(\d+)\]", said)}
+    assert marks == set(range(1, len(root.findall(".//section[@aria-labelledby='sources']/ol/li")) + 1))
 
 
 def test_without_a_plan_the_page_says_what_would_fit() -> None:
