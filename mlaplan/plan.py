@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from mlaplan.workload import Overrides, Workload
 
 MORE_CHIPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-KNOBS = ("pp", "dp", "dcp", "cp", "kv_layout", "two_batch_overlap", "tp", "ep")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,7 @@ def _ranked(q: Question, found: Found, objective: str, top: int) -> list[Strateg
     rows = joined(found.rows)
     value = ranking.score(rows, objective, q.workload.osl)
     most = np.argsort(-value, kind="stable")[: 50 * top]
-    knobs = np.array([ranking.complexity({k: int(rows[k][i]) for k in KNOBS}) for i in most])
+    knobs = np.array([ranking.complexity({k: int(rows[k][i]) for k in ranking.KNOBS}) for i in most])
     best: dict[tuple[int | str | bool, ...], Strategy] = {}
     for i in most[ranking.in_order(value[most], knobs)]:
         strategy = from_row(rows, int(i))

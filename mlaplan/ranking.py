@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+KNOBS = ("pp", "dp", "dcp", "cp", "kv_layout", "two_batch_overlap", "tp", "ep")
 LIKENESS = 0.01  # scores closer than this are alike, and the simpler plan goes first
 
 
@@ -50,6 +51,13 @@ def complexity(row: dict[str, int]) -> int:
     n = sum(row[k] > 1 for k in knobs) + (row["kv_layout"] == 1) + row["two_batch_overlap"]
     width = row["tp"] * row["dp"]
     return n + (2 if 1 < row["ep"] < width else 1 if row["ep"] > 1 else 0)
+
+
+def foremost(values: NDArray[np.float64], knobs: NDArray[np.int64]) -> int:
+    """The first of `in_order`."""
+    top = values.max()
+    near = np.flatnonzero(values >= top - LIKENESS * abs(top))
+    return int(near[np.lexsort((near, -values[near], knobs[near]))[0]])
 
 
 def in_order(values: NDArray[np.float64], knobs: NDArray[np.int64]) -> NDArray[np.intp]:

@@ -175,7 +175,7 @@ def batched(q: Question, table: Table, pins: Mapping[str, Any], found: Found, me
     if np.any(room < 1):
         i = int(np.argmin(np.where(room < 1, short, np.inf)))
         found.miss("capacity", float(short[i]), from_row(table, i))
-    limit = np.minimum(room, _offered(q, table))
+    limit = np.minimum(room, offered(q, table))
     limit = np.minimum(limit, np.maximum(table["prefill_chunk"], 1)).astype(np.int64)
     if "batch" in pins:
         return space.with_batches(table, np.where(room >= 1, 1, 0), int(pins["batch"]))
@@ -184,7 +184,7 @@ def batched(q: Question, table: Table, pins: Mapping[str, Any], found: Found, me
     return space.with_batches(table, np.maximum(limit, 0), only_limit=whole)
 
 
-def _offered(q: Question, table: Table) -> NDArray[np.float64]:
+def offered(q: Question, table: Table) -> NDArray[np.float64]:
     """Sequences per rank that the workload brings."""
     if q.workload.concurrency is None:
         return np.full(size(table), float(MOST_SEQUENCES))
@@ -219,27 +219,44 @@ def price(
 
     detail: memory and communication columns too (costs.phases).
     """
-    rows, memo = table if isinstance(table, Table) else Table(table), Memo() if memo is None else memo
+    rows = table if isinstance(table, Table) else Table(table)
+    tokens = tokens_per_step(q, rows, tokens_given)
+    columns, step_tokens = steps(q, rows, tokens, Memo() if memo is None else memo, detail)
+    return columns | steady.served(
+        rows, q.workload, q.setting.engine, tokens, columns["decode_s"], columns["prefill_s"],
+        columns["prefill_pass_s"], step_tokens,
+    )  # fmt: skip
+
+
+def steps(
+    q: Question, rows: Table, tokens: NDArray[np.float64], memo: Memo, detail: bool = False
+) -> tuple[Columns, NDArray[np.int64]]:
+    """Cost columns of both phases, which no load changes, and the new tokens of a prefill step.
+
+    tokens: per decode round and sequence.
+    """
     s, work = q.setting, q.workload
     need = np.asarray(capacity.sequence_tokens(rows, q.budget.max_context) * rows["batch"], dtype=float)
     columns = phases.decode(s, rows, work.mean_context, q.budget, need, memo, detail)
-    tokens = _tokens_per_step(q, rows, tokens_given)
     step_tokens = steady.prefill_step_tokens(rows, work, tokens)
     prompts = Prefill(work.new_tokens, work.prefix_tokens)
     columns |= phases.prefill(s, rows, step_tokens, prompts, columns["cut"], memo, detail)
-    columns |= steady.served(
-        rows, work, s.engine, tokens, columns["decode_s"], columns["prefill_s"], columns["prefill_pass_s"], step_tokens
-    )
-    return columns
+    return columns, step_tokens
 
 
-def _tokens_per_step(q: Question, table: Table, given: float | None) -> NDArray[np.float64]:
+def tokens_per_step(q: Question, table: Table, given: float | None) -> NDArray[np.float64]:
     depths = range(int(table["mtp"].max(initial=0)) + 1)
     return np.array([acceptance(q, depth, given).value for depth in depths])[table["mtp"]]
 
 
 def priced(q: Question, block: Table, tokens: float | None, memo: Memo) -> Iterator[Table]:
-    """The block with its prices, in slices of one pipeline depth each.
+    """The block with its prices, in slices of one pipeline depth each."""
+    for part in primed(q, block, memo):
+        yield part.having(**price(q, part, tokens, memo))
+
+
+def primed(q: Question, block: Table, memo: Memo) -> Iterator[Table]:
+    """The block in slices of one pipeline depth each.
 
     What the block's rows are made of is priced at once, so that the slices only look it up.
     """
@@ -248,8 +265,7 @@ def priced(q: Question, block: Table, tokens: float | None, memo: Memo) -> Itera
     prompts = Prefill(work.new_tokens, work.prefix_tokens)
     step.prefill_blocks(q.setting, _prefill_steps(block), prompts, primer)
     for rows in _slices(block["pp"]):
-        part = cells.take(rows)
-        yield part.having(**price(q, part, tokens, memo))
+        yield cells.take(rows)
 
 
 def _prefill_steps(block: Table) -> Table:
@@ -315,14 +331,20 @@ def _keep_best(q: Question, parts: Iterator[Table], objective: str, found: Found
 
 def _note_service_miss(q: Question, table: Table, found: Found) -> None:
     """Keep the row with the least excess over the service level."""
-    w, excess = q.workload, np.zeros(size(table))
+    over = excess(q, table)
+    i = int(np.argmin(over))
+    found.miss("service", float(over[i]), from_row(table, i))
+
+
+def excess(q: Question, served: Mapping[str, Any]) -> NDArray[np.float64]:
+    """By which part of a limit each row exceeds it, the worst limit counting."""
+    w, out = q.workload, np.zeros(size(served))
     for name, limit in (("ttft_s", w.ttft_s), ("tpot_s", w.tpot_s)):
         if limit is not None:
-            excess = np.maximum(excess, np.nan_to_num(table[name]) / limit - 1.0)
+            out = np.maximum(out, np.nan_to_num(served[name]) / limit - 1.0)
     if w.rate is not None:
-        excess = np.maximum(excess, w.rate / table["capacity_per_s"] - 1.0)
-    i = int(np.argmin(excess))
-    found.miss("service", float(excess[i]), from_row(table, i))
+        out = np.maximum(out, w.rate / served["capacity_per_s"] - 1.0)
+    return out
 
 
 def holds(q: Question, devices: int, pins: Mapping[str, Any]) -> bool:

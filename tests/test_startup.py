@@ -42,6 +42,7 @@ def imported(arguments: list[str], folder: Path) -> set[str]:
         (["recommend", "--help"], set()),
         (["report", "--help"], set()),
         (["compare", "--help"], set()),
+        (["plot", "--help"], set()),
         (["check", str(REPO / "hardware" / "h200-sxm.yaml")], {"yaml"}),
         (["check", str(REPO / "models" / "deepseek-v3.yaml")], {"yaml"}),
         # files that are shipped were validated before

@@ -19,6 +19,7 @@ VERBS = {
     "explain": "Price one strategy, operator by operator, and say whether it fits.",
     "report": "Write the answer to a question as one page to hand on: HTML or Markdown.",
     "compare": "Compare saved plans, or the best plan for one workload on several chips.",
+    "sweep": "Price a whole grid of questions: the best plan of each point, its Pareto front or every plan.",
     "plot": "Draw the rows of a sweep, or the plan of one question.",
     "chunks": "Choose query chunk, slice and pipeline depth of a group of chips.",
     "list": "List the chips or models known by name.",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mlaplan.errors import MlaplanError, UnknownName
+from mlaplan.pins import check_drafts as check_drafts
 
 if TYPE_CHECKING:
     from mlaplan.engines.profile import Profile
@@ -169,17 +170,3 @@ def overrides(
         None if dcp_merge is None else dcp_merge.value,
         dcp_interleave,
     )
-
-
-def check_drafts(model: Model, mtp: int | None, mtp_accept: float | None) -> None:
-    """Refuses drafts from a model without MTP layers, and more accepted tokens than were drafted."""
-    if model.mtp is None and mtp:
-        raise MlaplanError(f"--mtp {mtp}: {model.name} has no MTP layer")
-    if mtp_accept is None:
-        return
-    if model.mtp is None or mtp == 0:
-        why = f"{model.name} has no MTP layer" if model.mtp is None else "--mtp 0 drafts nothing"
-        raise MlaplanError(f"--mtp-accept {mtp_accept:g}: {why}")
-    depth = model.mtp.max_draft if mtp is None else mtp
-    if mtp_accept > 1 + depth:
-        raise MlaplanError(f"--mtp-accept {mtp_accept:g}: a step with {depth} drafts yields at most {1 + depth} tokens")

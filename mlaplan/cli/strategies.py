@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from mlaplan import pins
 from mlaplan.cli.options import MOST
 from mlaplan.errors import MlaplanError
+from mlaplan.pins import check_layout
+from mlaplan.pins import check_pins as check_pins
 
 if TYPE_CHECKING:
     from mlaplan.cli.questions import Subject
@@ -30,38 +33,8 @@ def given(**flags: Any) -> dict[str, Any]:
             raise MlaplanError("--prefill-chunk: at least 1 token")
     if "two_batch_overlap" in found:
         found["two_batch_overlap"] = int(found["two_batch_overlap"])
-    _check_layout(found)
+    check_layout(found)
     return found
-
-
-def _check_layout(flags: Mapping[str, Any]) -> None:
-    dcp, layout = flags.get("dcp"), flags.get("kv_layout")
-    if dcp is None or layout is None:
-        return
-    if (dcp > 1) != (layout == "sequence_sharded"):
-        word = layout.replace("_", "-")
-        wanted = "--dcp 1" if layout != "sequence_sharded" else "--dcp above 1"
-        raise MlaplanError(f"--kv-layout {word} goes with {wanted}, not with --dcp {dcp}")
-
-
-def check_pins(flags: Mapping[str, Any], devices: int) -> None:
-    """Refuses pins that no structure on so many chips has."""
-    pinned = {name: flags[name] for name in ("replicas", "pp", "dp", "tp") if name in flags}
-    product = 1
-    for degree in pinned.values():
-        product *= degree
-    words = " x ".join(f"--{name} {degree}" for name, degree in pinned.items())
-    if devices % product:
-        shown = f"{words} = {product}" if len(pinned) > 1 else words
-        raise MlaplanError(f"{shown} does not divide --devices {devices}")
-    if len(pinned) == 4 and product != devices:
-        raise MlaplanError(f"{words} = {product} chips are not the {devices} of --devices")
-    ep = flags.get("ep", 1)
-    if devices % ep:
-        raise MlaplanError(f"--ep {ep} does not divide --devices {devices}")
-    for name in ("dcp", "cp"):
-        if name in flags and "tp" in flags and flags["tp"] % flags[name]:
-            raise MlaplanError(f"--{name} {flags[name]} does not divide --tp {flags['tp']}")
 
 
 def check_merge(own: Overrides, dcp: int | None) -> None:
@@ -115,16 +88,7 @@ def whole(
 
 def check_precision(s: Subject, flags: Mapping[str, Any]) -> None:
     """Refuses dtypes that have no meaning for this model."""
-    from mlaplan.costs.precision import SIXTEEN_BIT, quantised
-
-    wanted, own = flags.get("weight_dtype"), quantised(s.model)
-    if wanted is not None and wanted not in (own, *SIXTEEN_BIT) and own in SIXTEEN_BIT:
-        raise MlaplanError(
-            f"--weight-dtype {wanted}: the checkpoint of {s.model.name} is {own}, and quantising it is not modelled"
-        )
-    cache = flags.get("kv_dtype")
-    if cache == "fp8_ds_mla" and any(a.kind != "mla" for a in s.model.attention.values()):
-        raise MlaplanError(f"--kv-dtype {cache}: {s.model.name} caches no latent")
+    pins.check_precision(s.model, flags)
 
 
 def _check_degrees(s: Subject, f: Mapping[str, Any], ranks: int) -> None:

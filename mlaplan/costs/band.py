@@ -41,7 +41,7 @@ def of_operators(ops: Iterable[Op]) -> Spread:
     """Spread of a sum of operators from the residuals of their fits."""
     by_group: dict[str, float] = {}
     for op in ops:
-        by_group[op.group] = by_group.get(op.group, 0.0) + abs(float(op.time_s)) * op.residual
+        by_group[op.group] = by_group.get(op.group, 0.0) + abs(float(op.time_s)) * float(op.residual)
     half = EIGHTY_PERCENT * math.sqrt(sum(t * t for t in by_group.values()))
     return Spread(half, half)
 

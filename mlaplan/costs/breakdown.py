@@ -135,11 +135,12 @@ def _phase(s: Setting, cells: dict[str, Any], cut: int, blocks: _Blocks, whole: 
     if pp > 1:
         send = link_op("pipeline_send", whole.send_s, whole.send_bytes, DEFAULT_RESIDUAL)
         ops += [send.scaled(m), Op("pipeline_bubble", "bubble", bubble)]
+    of_fits = band.of_operators(ops)  # before operators of one name and several fits become one
     ops = merged(ops)
     # what hides under the other batch is communication that is not exposed
     comm = sum(op.time_s for op in ops if op.is_link or op.group == "overlap")
     host = band.of_interval(s.engine.step_overhead_s, m)
-    spread = band.of_step(whole.step_s, band.of_operators(ops), host, _layer_host(s, ops))
+    spread = band.of_step(whole.step_s, of_fits, host, _layer_host(s, ops))
     return Phase(
         spread.around(whole.step_s),
         max(comm, 0.0) / whole.step_s,

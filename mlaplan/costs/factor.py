@@ -9,7 +9,7 @@ of the work, and blocks of rows small enough for the processor's cache.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -129,6 +129,12 @@ class Table(dict[str, NDArray[Any]]):
         out._own = dict(self._own)
         return out
 
+    def under(self, **domains: Domain) -> Table:
+        """The table with other domains for columns that it is still to get."""
+        out = Table(self, {**self.domains, **domains})
+        out._codes, out._keys, out._own = self._codes, self._keys, self._own
+        return out
+
     def settled(self, names: Sequence[str], also: NDArray[np.int64] | None = None) -> Table:
         """The table with the domains of these columns fixed now, so that its parts share them.
 
@@ -217,6 +223,18 @@ class Memo:
         other = Memo()
         other._known = {name: known for name, known in self._known.items() if name != kind}
         return other
+
+    def only(self, kinds: Collection[str]) -> Memo:
+        """A memo of the prices of these kinds."""
+        other = Memo()
+        other._known = {name: known for name, known in self._known.items() if name in kinds}
+        return other
+
+    def beside(self, other: Memo) -> Memo:
+        """A memo of the prices of both; where both know a kind, those of the other."""
+        both = Memo()
+        both._known = {**self._known, **other._known}
+        return both
 
     def factored(self, kind: str, table: Table, names: tuple[str, ...], price: Callable[[Table], Columns]) -> Columns:
         """`price` of the distinct combinations of the named columns, spread over all rows.

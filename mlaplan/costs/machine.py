@@ -40,7 +40,7 @@ class Op(NamedTuple):
     compute_s: Numeric = 0.0
     memory_s: Numeric = 0.0
     floor_s: Numeric = 0.0
-    residual: float = 0.0
+    residual: Numeric = 0.0
 
     @property
     def is_link(self) -> bool:
@@ -171,7 +171,7 @@ def expert_work(
     return Work(flops, padded, nbytes, rows=rows, active=active, stored=stored)
 
 
-def link_op(name: str, time_s: Numeric, link_bytes: Numeric, residual: float) -> Op:
+def link_op(name: str, time_s: Numeric, link_bytes: Numeric, residual: Numeric) -> Op:
     """An operator that is all communication."""
     return Op(name, "link", time_s, link_bytes=link_bytes, residual=residual)
 

@@ -24,8 +24,8 @@ Source: M/D/1 mean wait, Pollaczek-Khinchine; chunked prefill, SARATHI, arXiv:23
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,8 +82,8 @@ def step_token_values(work: Workload, chunks: Sequence[int]) -> list[int]:
 
 
 def served(
-    table: Table, work: Workload, engine: EngineCosts, tokens: Numeric, decode_s: Numeric, prefill_s: Numeric,
-    prefill_pass_s: Numeric, step_tokens: NDArray[np.int64],
+    table: Mapping[str, NDArray[Any]], work: Workload, engine: EngineCosts, tokens: Numeric, decode_s: Numeric,
+    prefill_s: Numeric, prefill_pass_s: Numeric, step_tokens: NDArray[np.int64],
 ) -> Columns:  # fmt: skip
     """TTFT, TPOT, throughput of every row. Columns: ttft_s, tpot_s, requests_per_s, tok_s_chip, tok_s_user...
 

@@ -30,7 +30,8 @@ def load_chip(name_or_path: str, overrides: Sequence[str] = (), engine: str | No
     With an engine, the fits of its calibration file beside the chip's, if there is one, replace the chip's own.
     """
     file = find("chip", name_or_path)
-    return _chip(source.read(file), overrides, overlay_file(file, engine))
+    overlay = overlay_file(file, engine)
+    return chip_of(source.read(file), overrides, None if overlay is None else source.read(overlay))
 
 
 def overlay_file(chip_file: str, engine: str | None) -> str | None:
@@ -45,9 +46,9 @@ def overlay_file(chip_file: str, engine: str | None) -> str | None:
     return None
 
 
-def load_model(name_or_path: str) -> Model:
-    """The model of this name, YAML file or unmodified config.json."""
-    return _model(source.read(find("model", name_or_path)))
+def load_model(name_or_path: str, overrides: Sequence[str] = ()) -> Model:
+    """The model of this name, YAML file or unmodified config.json, with `path=value` overrides applied."""
+    return model_of(source.read(find("model", name_or_path)), overrides)
 
 
 def validate_file(path: str | Path) -> list[Problem]:
@@ -56,11 +57,11 @@ def validate_file(path: str | Path) -> list[Problem]:
         document = source.read(path)
         kind = _kind(document)
         if kind == "chip":
-            return list(_chip(document).warnings)
+            return list(chip_of(document).warnings)
         if kind == "calibration":
             _calibration(document)
             return []
-        _model(document)
+        model_of(document)
         return []
     except Unreadable:
         raise
@@ -81,21 +82,22 @@ def _calibration(document: source.Document) -> Calibration:
     return found
 
 
-def _chip(document: source.Document, overrides: Sequence[str] = (), overlay: str | None = None) -> Chip:
+def chip_of(document: source.Document, overrides: Sequence[str] = (), overlay: source.Document | None = None) -> Chip:
+    """The chip in a document, which is changed: with a calibration laid over it, and overrides over both."""
     from mlaplan.specs.chip import Chip
     from mlaplan.specs.plausible import warnings
     from mlaplan.specs.validate import build
 
     _refuse_other_kind(document, "chip")
     if overlay is not None:
-        _lay_over(document, source.read(overlay))
+        _lay_over(document, overlay)
     if overrides:
         from mlaplan.specs.override import apply
 
         apply(document, Chip, overrides)
         document.shipped = False
     chip: Chip = build(Chip, document)
-    chip._origin, chip._calibration = document.file, overlay or ""
+    chip._origin, chip._calibration = document.file, "" if overlay is None else overlay.file
     chip._warnings = tuple(warnings(chip, document))
     return chip
 
@@ -116,19 +118,34 @@ def _lay_over(document: source.Document, overlay: source.Document) -> None:
             data[link]["collectives"] = {**data[link].get("collectives", {}), **overlay.data[link]}
 
 
-def _model(document: source.Document) -> Model:
+def model_of(document: source.Document, overrides: Sequence[str] = ()) -> Model:
+    """The model in a document, which overrides change."""
     from mlaplan.specs.model import Model
     from mlaplan.specs.validate import build
 
-    if is_config(document):
+    config = is_config(document)
+    if config:
         from mlaplan.specs.hf import model_from_config
 
         model = model_from_config(document)
+        document = written(model, document.file) if overrides else document
     else:
         _refuse_other_kind(document, "model")
+    if overrides:
+        from mlaplan.specs.override import apply
+
+        apply(document, Model, overrides)
+        document.shipped = False
+    if overrides or not config:
         model = build(Model, document)
     model._origin = document.file
     return model
+
+
+def written(model: Model, file: str | None = None) -> source.Document:
+    """A model as its own file would have it, whatever it was read from."""
+    data = model.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return source.Document(model.origin if file is None else file, data)
 
 
 def is_config(document: source.Document) -> bool:

@@ -37,6 +37,11 @@ def apply(document: source.Document, spec: type[Spec], overrides: Sequence[str])
         raise SpecError(problems)
 
 
+def place(document: source.Document, spec: type[Spec], path: str) -> Any:
+    """The type that stands at a path, for what varies it; a SpecError where there is no such figure."""
+    return field_type(spec, _Override(document, spec, f"{path}=_").path())
+
+
 class _Override:
     def __init__(self, document: source.Document, spec: type[Spec], text: str) -> None:
         self.document = document

@@ -20,6 +20,8 @@ A further axis is named by its path:
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -115,14 +117,41 @@ def read(path: str) -> pd.DataFrame:
             need_pyarrow(path)
             frame = pd.read_parquet(path)
         elif form == "jsonl":
-            frame = pd.read_json(path, lines=True, orient="records", convert_dates=False, precise_float=True)
+            with Path(path).open(encoding="utf-8") as stream:
+                frame = pd.DataFrame([json.loads(line) for line in stream])
         else:
-            frame = pd.read_csv(path, float_precision="round_trip")
+            frame = _from_text(pd.read_csv(path, dtype=str, keep_default_na=False, na_values=[""]))
     except OSError as error:
         raise MlaplanError(f"{path}: cannot be read: {error.strerror or error}") from None
     except ValueError as error:
         raise MlaplanError(f"{path}: holds no rows that can be read: {str(error).splitlines()[0]}") from None
     return typed(frame, path)
+
+
+def _from_text(frame: pd.DataFrame) -> pd.DataFrame:
+    """Columns of text as what they hold: numbers to the last digit, true and false."""
+    known = {column.name: column.kind for column in columns()}
+    for name in frame:
+        kind = known.get(str(name)) or _kind_of(frame[name].dropna())
+        if kind in ("int", "float"):
+            values = [None if text is None or text != text else text for text in frame[name]]
+            whole = [None if v is None else int(v) for v in values] if kind == "int" else None
+            frame[name] = [math.nan if v is None else float(v) for v in values] if whole is None else whole
+            frame[name] = frame[name].astype(DTYPES[kind])
+        elif kind == "bool":
+            frame[name] = frame[name].str.lower() == "true"  # pandas writes True
+    return frame
+
+
+def _kind_of(values: pd.Series[str]) -> str:
+    """The kind of a further axis, from what its values look like."""
+    for kind, read_one in (("int", int), ("float", float)):
+        try:
+            _ = [read_one(text) for text in values]
+        except ValueError:
+            continue
+        return kind
+    return "text"
 
 
 def typed(frame: pd.DataFrame, path: str = "these rows") -> pd.DataFrame:
@@ -131,7 +160,13 @@ def typed(frame: pd.DataFrame, path: str = "these rows") -> pd.DataFrame:
     missing = [name for name in known if name not in frame]
     if missing:
         raise MlaplanError(f"{path}: is no result of a sweep: it has no column '{missing[0]}'")
-    return frame.astype({name: DTYPES[kind] for name, kind in known.items()})
+    further = {name: _dtype(frame[name]) for name in frame if name not in known}
+    return frame.astype(further | {name: DTYPES[kind] for name, kind in known.items()})
+
+
+def _dtype(column: pd.Series[Any]) -> str:
+    kind = {"i": "int", "u": "int", "f": "float", "b": "bool"}.get(getattr(column.dtype, "kind", "O"), "text")
+    return DTYPES[kind]
 
 
 def need_pyarrow(path: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlaplan.report import words
 from mlaplan.report.plots import frames, scale, style, subject
-from mlaplan.report.plots.sheet import Sheet, text_width
+from mlaplan.report.plots.sheet import Sheet, folded, text_width
 from mlaplan.report.plots.subject import Unfit
 from mlaplan.report.why import group_of
 
@@ -128,7 +128,7 @@ def figure(data: Breakdown, width: float = style.FULL) -> Figure:
         handles: dict[str, Any] = {}
         same = beside and len({tuple(b.name for b in panel.bars) for panel in data.panels}) == 1
         for i, (ax, panel) in enumerate(zip(axes, data.panels, strict=True)):
-            _panel(ax, panel, present, handles)
+            _panel(ax, panel, present, handles, width * (0.28 if narrow else 0.2))
             if same and i:
                 ax.tick_params(labelleft=False)
         sheet.legend(list(handles.values()), list(handles))
@@ -140,7 +140,9 @@ def figure(data: Breakdown, width: float = style.FULL) -> Figure:
         return sheet.figure
 
 
-def _panel(ax: Axes, panel: Panel, present: Sequence[str], handles: dict[str, Any]) -> None:
+def _panel(ax: Axes, panel: Panel, present: Sequence[str], handles: dict[str, Any], room: float) -> None:
+    from matplotlib import rcParams
+
     factor, unit = scale.seconds_unit(max(b.total for b in panel.bars))
     for row, bar in enumerate(panel.bars):
         at = 0.0
@@ -159,7 +161,8 @@ def _panel(ax: Axes, panel: Panel, present: Sequence[str], handles: dict[str, An
             ax.errorbar(
                 at, row + 0.39, xerr=ends, fmt="none", ecolor=style.INK, elinewidth=0.8, capsize=2, capthick=0.8
             )
-    ax.set_yticks(range(len(panel.bars)), [b.name for b in panel.bars])
+    size = float(rcParams["ytick.labelsize"])
+    ax.set_yticks(range(len(panel.bars)), [folded(b.name, room, size) for b in panel.bars])
     ax.set_ylim(len(panel.bars) - 0.4, -0.5)
     ax.set_xlim(left=0)
     ax.grid(axis="y", visible=False)
@@ -169,7 +172,7 @@ def _panel(ax: Axes, panel: Panel, present: Sequence[str], handles: dict[str, An
 def _look(part: str) -> style.Look:
     if part in COLORED:
         return style.look(COLORED.index(part))
-    greys = {HOST: ("0.25", "----"), "norms, router, head": ("0.66", "oooo")}
+    greys = {HOST: ("0.25", "----"), "norms, router, head": ("0.66", "||")}
     color, hatch = greys.get(part, ("0.75", ""))
     return style.Look(color, "", "-", hatch)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mlaplan.report.plots import frames, labels, scale, style, subject
-from mlaplan.report.plots.sheet import Sheet, text_width
+from mlaplan.report.plots.sheet import Sheet, folded, text_width
 from mlaplan.report.plots.subject import Unfit
 
 if TYPE_CHECKING:
@@ -147,7 +147,8 @@ def _make(data: Heatmap, width: float, letters: dict[str, str]) -> tuple[Figure,
             ax.set_xlabel(scale.axis_label(data.x))
             ax.tick_params(labelbottom=True)
     bar = sheet.figure.colorbar(mesh, ax=grid, pad=0.02, aspect=30 if rows > 1 else 18)
-    bar.set_label(scale.axis_label(data.z))
+    # no longer than the bar
+    bar.set_label(folded(scale.axis_label(data.z), rows * each - 0.7, 7.0 if narrow else 8.0))
     bar.outline.set_visible(False)
     if norm.__class__.__name__ == "LogNorm":
         scale.log_ticks(bar.ax.yaxis, float(norm.vmin), float(norm.vmax), 6)
@@ -178,6 +179,7 @@ def _norm(data: Heatmap) -> Any:
 
 
 def _draw(ax: Axes, panel: Panel, norm: Any) -> Any:
+    from matplotlib.collections import LineCollection
     from matplotlib.patches import Rectangle
 
     values = np.ma.masked_invalid(np.array(panel.values))
@@ -188,10 +190,9 @@ def _draw(ax: Axes, panel: Panel, norm: Any) -> Any:
     names = panel.labels
     edges = [((j, j), (i, i + 1)) for i in range(rows) for j in range(1, columns) if names[i][j] != names[i][j - 1]]
     edges += [((j, j + 1), (i, i)) for i in range(1, rows) for j in range(columns) if names[i][j] != names[i - 1][j]]
-    for x, y in edges:
-        ax.plot(x, y, color="white", linewidth=2.6, solid_capstyle="round", zorder=3)
-    for x, y in edges:
-        ax.plot(x, y, color="black", linewidth=1.3, solid_capstyle="round", zorder=4)
+    lines = [list(zip(x, y, strict=True)) for x, y in edges]
+    for color, wide, above in (("white", 2.6, 3), ("black", 1.3, 4)):
+        ax.add_collection(LineCollection(lines, colors=color, linewidths=wide, capstyle="round", zorder=above))
     ax.set_xlim(0, columns)
     ax.set_ylim(0, rows)
     ax.grid(visible=False)
@@ -210,7 +211,6 @@ def _ticks(ax: Axes, data: Heatmap, narrow: bool) -> None:
 def _write(ax: Axes, region: Region, panel: Panel, norm: Any, letters: dict[str, str]) -> bool:
     """The name in the widest row of the region, over two rows if it fits only so; else its letter."""
     from matplotlib import rcParams
-    from matplotlib.patheffects import withStroke
 
     size = float(rcParams["font.size"]) - 1
     box = ax.get_window_extent()
@@ -233,7 +233,7 @@ def _write(ax: Axes, region: Region, panel: Panel, norm: Any, letters: dict[str,
     front, back = ("white", "black") if dark else ("black", "white")
     drawn = ax.text(
         x, y, text, ha="center", va="center", fontsize=size, color=front, zorder=5, linespacing=1.05, gid="label",
-        path_effects=[withStroke(linewidth=1.2, foreground=back, alpha=0.6)],
+        bbox={"facecolor": back, "alpha": 0.3, "edgecolor": "none", "pad": 1.0},
     )  # fmt: skip
     drawn.set_in_layout(False)
     return True

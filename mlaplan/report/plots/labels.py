@@ -97,7 +97,7 @@ def place(
                 if any(_crosses(leader, b) for b in taken):
                     continue
                 cost = (
-                    ring + 3.0 * math.sqrt(_count(box, path)) + 25.0 * sum(_cross(leader, other) for other in leaders)
+                    ring + 5.0 * math.sqrt(_count(box, path)) + 25.0 * sum(_cross(leader, other) for other in leaders)
                 )
                 cost += 10.0 * sum(_crosses(other, box) for other in leaders) + 2.0 * _along(leader, path)
                 cost += 15.0 * _along(leader, others[i], 3.0)

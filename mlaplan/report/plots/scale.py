@@ -94,6 +94,11 @@ LABELS = {
     "weight_bytes": "weights per chip, bytes",
     "total_bytes": "memory used per chip, bytes",
     "queue_s": "wait for a slot, s",
+    "in_flight": "requests in flight",
+    "tokens_per_step": "tokens per step and sequence",
+    "ttft_limit_s": "limit of the time to first token, s",
+    "tpot_limit_s": "limit of the time per output token, s",
+    "prefill_share": "prefill, share of the time",
 }
 UNITS_BY_END = (("_bytes", "bytes"), ("_s", "s"), ("_share", "share"), ("_tokens", "tokens"))
 
@@ -102,6 +107,9 @@ def axis_label(column: str) -> str:
     """What a column is called on an axis, with its unit."""
     if column in LABELS:
         return LABELS[column]
+    for end, side in (("_low", "low"), ("_high", "high")):
+        if column.endswith(end):
+            return f"{axis_label(column.removesuffix(end))} ({side} end of the band)"
     unit = next((u for end, u in UNITS_BY_END if column.endswith(end)), None)
     words = column.replace("_", " ") if "." not in column else column
     return f"{words}, {unit}" if unit else words

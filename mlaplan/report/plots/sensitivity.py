@@ -114,7 +114,7 @@ def _kept(q: Question, e: Explanation, own: Overrides, metric: str) -> float | N
 
 def of_frame(frame: pd.DataFrame, metric: str = "tok_s_chip") -> Tornado:
     """The what-if axes of a sweep that multiply a figure, each at its ends with the others at 1."""
-    metric = frames.numbers(frame, metric, "--y")
+    metric, frame = frames.numbers(frame, metric, "--y"), frame.reset_index(drop=True)
     axes = [c for c in subject.what_if(frame) if c.endswith(".factor") and frame[c].nunique() > 1]
     if not axes:
         raise Unfit("sensitivity: no figure is varied by a factor; sweep with --set memory.bandwidth=x0.8,x1,x1.25")
@@ -243,11 +243,11 @@ def _write(ax: Axes, data: Tornado) -> None:
                 text = "0" if abs(at) < 0.05 else f"{at:+.1f}" if abs(at) < 10 else f"{at:+.0f}"
                 text += "*" if outcome.label != data.label else ""
             text = f"x{outcome.factor:g}: {text}" if uneven else text
-            side = -1.0 if at < 0 else 1.0
+            side, clear = -1.0 if at < 0 else 1.0, 0.04
             if outcome.kept is not None and outcome.label != data.label:
                 kept = 100 * (outcome.kept / data.base - 1)
-                at = min(at, kept) if side < 0 else max(at, kept)
+                at, clear = min(at, kept) if side < 0 else max(at, kept), 0.07  # beyond the mark
             ax.text(
-                at + side * 0.04 * per_inch, row + shift, text, ha="left" if side > 0 else "right", va="center",
+                at + side * clear * per_inch, row + shift, text, ha="left" if side > 0 else "right", va="center",
                 fontsize=size, color=style.INK,
             )  # fmt: skip

@@ -6,6 +6,7 @@ figure is made that much taller.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from mlaplan.report.plots.style import FAINT, INK
@@ -76,7 +77,7 @@ class Sheet:
         body = (left, (MARGIN + foot) / whole, 1 - 2 * left, self.body / whole)
         figure.set_layout_engine("constrained", rect=body, h_pad=0.02, w_pad=0.02)
         FigureCanvasAgg(figure)
-        for _ in range(2):  # tick labels change with the size of the axes, and that with them
+        for _ in range(3):  # tick labels change with the size of the axes, and that with them
             figure.draw_without_rendering()
         figure.set_layout_engine("none")
         return figure
@@ -103,6 +104,7 @@ class Sheet:
         return legend, float(box.height / figure.dpi)
 
 
+@lru_cache(maxsize=4096)
 def text_width(text: str, size: float, bold: bool = False) -> float:
     """Inches that a line of text takes."""
     from matplotlib.font_manager import FontProperties
@@ -115,12 +117,17 @@ def text_width(text: str, size: float, bold: bool = False) -> float:
 
 def folded(text: str, room: float, size: float, bold: bool = False) -> str:
     """The text in lines no wider than `room` inches."""
+    space = text_width("x x", size, bold) - 2 * text_width("x", size, bold)
     lines: list[str] = []
+    wide = 0.0
     for word in text.replace(" %", "\N{NO-BREAK SPACE}%").split(" "):
-        if lines and text_width(f"{lines[-1]} {word}", size, bold) <= room:
+        own = text_width(word, size, bold)
+        if lines and wide + space + own <= room:
             lines[-1] += f" {word}"
+            wide += space + own
         else:
             lines.append(word)
+            wide = own
     return "\n".join(lines)
 
 

@@ -27,15 +27,16 @@ class Look(NamedTuple):
     hatch: str
 
 
+# hatches of lines only: circles make an SVG ten times as large
 LOOKS = (
     Look("#0072B2", "o", "-", ""),
     Look("#E69F00", "s", "--", "////"),
-    Look("#009E73", "^", "-.", "...."),
+    Look("#009E73", "^", "-.", "||||"),
     Look("#D55E00", "D", ":", "\\\\\\\\"),
     Look("#56B4E9", "v", (0, (5.0, 1.0, 1.0, 1.0, 1.0, 1.0)), "xxxx"),
     Look("#CC79A7", "P", (0, (8.0, 2.0)), "++++"),
     Look("#000000", "X", (0, (1.0, 1.0)), "----"),
-    Look("#F0E442", "*", (0, (3.0, 3.0)), "oooo"),
+    Look("#F0E442", "*", (0, (3.0, 3.0)), "//"),
 )
 
 

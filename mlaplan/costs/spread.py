@@ -1,0 +1,218 @@
+"""The error band of decode and prefill steps for whole tables: what `breakdown` adds up for one strategy.
+
+Per block and fit, the times that the fit prices times its residual (`band`); these are summed over the slowest stage as
+its times are. One call prices many rows, each with its own ranks, where `breakdown` keeps every operator of one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlaplan.costs import band, collectives, dense, operators, pipeline, step
+from mlaplan.costs.collectives import DEFAULT_RESIDUAL, Group
+from mlaplan.costs.factor import Columns, Memo, Table, by_values, distinct, size
+from mlaplan.costs.machine import Machine, Op
+from mlaplan.costs.operators import Prefill
+from mlaplan.costs.phases import Host, Parts
+from mlaplan.costs.roofline import Numeric
+from mlaplan.strategy import KV_DTYPES, WEIGHT_DTYPES
+
+if TYPE_CHECKING:
+    from mlaplan.costs.step import Setting
+
+Errors = dict[str, Numeric]  # by fit: time x residual [s]
+Blocks = Callable[[Machine, Table], dict[str, list[Op]]]
+
+
+class Spreads(NamedTuple):
+    """Distances from a step's time down and up, per row. [s]"""
+
+    down: NDArray[np.float64]
+    up: NDArray[np.float64]
+
+
+class _Doubting(Machine):
+    """A machine whose collectives know for each row whether as many ranks were measured."""
+
+    def collective(self, name: str, op: str, size: Numeric, group: Group) -> Op:
+        ranks, stride = np.asarray(group.ranks), np.asarray(group.stride)
+        wide = ranks * stride > self.chip.scale_up.chips_per_node
+        known = self.chip.scale_up.collectives.get(op)
+        near, far = (collectives.collective_residual(self.chip, op, False, n) for n in (1, 1 << 30))
+        measured = ~wide & (ranks <= (known.ranks[-1] if known is not None else 0))
+        return super().collective(name, op, size, group)._replace(residual=np.where(measured, near, far))
+
+
+def decode(s: Setting, table: Table, context: int, step_s: Numeric, cut: NDArray[Any], memo: Memo) -> Spreads:
+    """Spread of the decode round of every row under its cut."""
+    cells = step.decode_cells(table)
+    times = step.decode_blocks(s, cells, context, memo)
+    queries = cells["tokens"]
+    attention = _errors(s, cells, step.ATTENTION, lambda m, c: {
+        n: operators.attention_decode(m, n, c, context) for n in s.model.attention
+    })  # fmt: skip
+    ffn = _feed_forward(s, cells, True)
+    edges = _errors(s, cells, (*step.EDGES, "dp", "ep"), lambda m, c: {
+        "@embedding": dense.embedding_ops(m, c["tokens"], c["tp"]), "@head": operators.head(m, c["tokens"], c),
+    })  # fmt: skip
+    tail = edges["@head"]
+    mtp = s.model.mtp
+    if mtp is not None and np.any(cells["mtp"] > 0):
+
+        def draft(m: Machine, c: Table) -> dict[str, list[Op]]:
+            one = c.having(q_len=np.ones_like(c["seqs"]))
+            return {"@draft": [
+                *dense.embedding_ops(m, c["seqs"], c["tp"]), dense.mtp_projection(m, c["seqs"]),
+                *operators.attention_decode(m, mtp.attention, one, context), *operators.head(m, c["seqs"], c),
+            ]}  # fmt: skip
+
+        parts = _errors(s, cells, (*step.DRAFT, "dp", "ep"), draft)["@draft"]
+        parts = _sum([parts, _feed_forward(s, cells.with_values(tokens=cells["seqs"]), True)[mtp.ffn]])
+        tail = _sum([tail, _times(parts, cells["mtp"])])
+    m = step.micro_batches(cells["pp"], cells["batch"])
+    host = Host(float(s.engine.step_overhead_s))
+    sent = queries * (1 + cells["two_batch_overlap"])
+    whole = _Whole(attention, ffn, edges["@embedding"], tail, m, sent)
+    return _of_steps(s, cells, times, whole, host, step_s, cut, True)
+
+
+def prefill(
+    s: Setting, table: Table, step_tokens: NDArray[np.int64], prompts: Prefill, step_s: Numeric, cut: NDArray[Any],
+    memo: Memo,
+) -> Spreads:  # fmt: skip
+    """Spread of one prefill step of every row through all stages under its cut."""
+    cells = step.prefill_cells(table, step_tokens)
+    times = step.prefill_blocks(s, cells, prompts, memo)
+    attention = _errors(s, cells, step.PREFILL_ATTENTION, lambda m, c: {
+        n: operators.attention_prefill(m, n, c, prompts) for n in s.model.attention
+    })  # fmt: skip
+    ffn = _feed_forward(s, cells, False)
+    edges = _errors(s, cells, (*step.PREFILL_EDGES, "dp", "ep"), lambda m, c: {
+        "@embedding": dense.embedding_ops(m, c["step_tokens"], c["tp"]),
+        "@head": operators.head(m, step.finished(c["step_tokens"], prompts), c),
+    })  # fmt: skip
+    host = Host(float(s.engine.step_overhead_s), float(s.engine.prefill_layer_host_s))
+    whole = _Whole(attention, ffn, edges["@embedding"], edges["@head"], np.ones(size(table)), step_tokens)
+    return _of_steps(s, cells, times, whole, host, step_s, cut, False)
+
+
+class _Whole(NamedTuple):
+    """Errors of one call of each block, micro-batches of a round, and tokens sent from stage to stage."""
+
+    attention: dict[str, Errors]
+    ffn: dict[str, Errors]
+    embedding: Errors
+    tail: Errors
+    micro_batches: Numeric
+    sent: Numeric
+
+
+def _feed_forward(s: Setting, cells: Table, decode: bool) -> dict[str, Errors]:
+    def ops(m: Machine, c: Table) -> dict[str, list[Op]]:
+        own = c if decode else c.having(tokens=c["step_tokens"])
+        return {n: operators.feed_forward(m, n, own, decode, s.moe) for n in s.model.ffn}
+
+    return _errors(s, cells, step.FEED_FORWARD if decode else step.PREFILL_FEED_FORWARD, ops)
+
+
+def _errors(s: Setting, cells: Table, names: Sequence[str], ops: Blocks) -> dict[str, Errors]:
+    """Time x residual by block and fit, priced over the distinct combinations of the columns they depend on."""
+    unique, index = distinct(cells, tuple(dict.fromkeys(names)))
+    precision = tuple(name for name in step.PRECISION if name in unique)
+
+    def of_precision(values: dict[str, int], sub: Table) -> Columns:
+        weights, cache = WEIGHT_DTYPES[values["weight_dtype"]], KV_DTYPES[values.get("kv_dtype", 0)]
+        machine = _Doubting(s.chip, s.model, s.engine, weights, cache)
+        out: Columns = {}
+        for block, of_block in ops(machine, sub).items():
+            for op in of_block:
+                key = f"{block} {op.group}"
+                error = np.broadcast_to(np.abs(op.time_s) * op.residual, size(sub))
+                out[key] = out[key] + error if key in out else error
+        return out
+
+    blocks: dict[str, Errors] = {}
+    for key, column in by_values(unique, precision, of_precision).items():
+        block, _, fit = key.partition(" ")
+        blocks.setdefault(block, {})[fit] = column[index]
+    return blocks
+
+
+def _sum(parts: Sequence[Errors]) -> Errors:
+    out: Errors = {}
+    for part in parts:
+        for fit, value in part.items():
+            out[fit] = out.get(fit, 0.0) + value
+    return out
+
+
+def _times(errors: Errors, factor: Numeric) -> Errors:
+    return {fit: value * factor for fit, value in errors.items()}
+
+
+def _of_steps(
+    s: Setting, cells: Table, times: Columns, whole: _Whole, host: Host, step_s: Numeric, cut: NDArray[Any],
+    decode: bool,
+) -> Spreads:  # fmt: skip
+    """Per pipeline depth and cut: the errors of the slowest stage, in squares with those of the host and the whole."""
+    n = size(cells)
+    squares, waiting = np.zeros(n), np.zeros(n)
+    keys, number = np.unique(cells["pp"] * 1000 + cut, return_inverse=True)
+    for i, key in enumerate(keys):
+        rows = np.flatnonzero(number == i)
+        sub = cells.take(rows)
+        pp, stages = int(key) // 1000, s.cuts(int(key) // 1000)[int(key) % 1000].stages
+        parts = _parts(s, {name: column[rows] for name, column in times.items()}, sub, decode)
+        calls = 1.0 + sub["two_batch_overlap"]
+        each = [step.stage_times(one, parts.layers, parts.embedding, parts.tail) for one in stages]
+        busy = np.stack([np.broadcast_to(one, len(rows)) for one in each])
+        least = np.array([[host.per_layer * sum(one.counts)] for one in stages])
+        slowest = np.maximum(busy, least).argmax(axis=0)
+        waiting[rows] = np.maximum(least - busy, 0.0)[slowest, np.arange(len(rows))]
+        sent: Errors = {}
+        if pp > 1:
+            sent = {"link": step.send_times(s, sub, whole.sent[rows]) * DEFAULT_RESIDUAL}
+        for c, stage in enumerate(stages):
+            here = np.flatnonzero(slowest == c)
+            if not len(here):
+                continue
+            of_stage = _stage_errors(s, stage, whole, rows[here], calls[here])
+            total = _sum([of_stage, {fit: value[here] for fit, value in sent.items()}])
+            squares[rows[here]] = sum((whole.micro_batches[rows[here]] * value) ** 2 for value in total.values())
+    half = band.EIGHTY_PERCENT * np.sqrt(squares)
+    known, e = band.whole_step(), s.engine
+    of_whole = band.EIGHTY_PERCENT * known.sum_of_parts * step_s
+
+    def distance(of_host: float, of_layers: Numeric) -> NDArray[np.float64]:
+        parts = (half, of_host * whole.micro_batches, of_layers, of_whole)
+        return np.asarray(known.widening * np.sqrt(sum(np.square(part) for part in parts)))
+
+    launches = e.prefill_layer_host_s
+    down = up = np.zeros(n)
+    if np.any(waiting):
+        down = waiting * (1 - launches.low / launches.value)
+        up = waiting * (launches.high / launches.value - 1)
+    overhead = e.step_overhead_s
+    return Spreads(distance(overhead.value - overhead.low, down), distance(overhead.high - overhead.value, up))
+
+
+def _parts(s: Setting, blocks: Columns, table: Table, decode: bool) -> Parts:
+    layers, _ = step.layer_times(s, blocks, table, decode)
+    edges = [step.edge_times(blocks, name, table)[0] for name in ("@embedding", "@head")]
+    return Parts(layers, edges[0], edges[1] + step.mtp_times(blocks, table)[0])
+
+
+def _stage_errors(s: Setting, stage: pipeline.Stage, whole: _Whole, rows: NDArray[np.intp], calls: Numeric) -> Errors:
+    def of(errors: Errors, factor: Numeric) -> Errors:
+        return {fit: np.asarray(value)[rows] * factor for fit, value in errors.items()}
+
+    parts = [of(whole.embedding, calls)] if stage.first else []
+    for count, kind in zip(stage.counts, pipeline.layer_kinds(s.model), strict=True):
+        if count:
+            parts += [of(whole.attention[name], calls * count) for name in kind.attention]
+            parts += [of(whole.ffn[name], calls * count) for name in kind.ffn]
+    return _sum([*parts, *([of(whole.tail, calls)] if stage.last else [])])
