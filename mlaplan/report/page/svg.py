@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-from mlaplan.report.page import hatch
 from mlaplan.report.plots.style import LOOKS
 
 if TYPE_CHECKING:
@@ -43,8 +42,6 @@ def inline(figure: Figure, name: str, told: str) -> ET.Element:
         found.attrib.pop(attribute, None)
     found.attrib |= {"role": "img", "aria-label": told, "style": f"max-width: {width * LARGEST:.0f}px"}
     found.set("viewBox", f"0 0 {width:g} {height:g}")
-    for pattern in found.iter("pattern"):
-        hatch.smaller(pattern)
     digest = hashlib.sha256(ET.tostring(found)).hexdigest()[:8]
     _named(found, f"{name}-{digest}")
     return found
