@@ -136,9 +136,8 @@ def bands(side: Side, first: Side) -> Block:
 def _ratio(found: Ratio | None) -> list[str]:
     if found is None:
         return ["-", "", ""]
-    return [
-        f"{_short(found.value)}x", f"{_short(found.low)} to {_short(found.high)}", "overlap" if found.overlap else "apart",
-    ]  # fmt: skip
+    together = "overlap" if found.overlap else "apart"
+    return [f"{_short(found.value)}x", f"{_short(found.low)} to {_short(found.high)}", together]
 
 
 def _short(ratio: float) -> str:
