@@ -35,9 +35,9 @@ def compare(
     file: Output = None,
     **question: Any,
 ) -> int:
-    """Compare saved plans, or the best plan for one workload on several chips: ratios, bands, what drives them.
+    """Compare saved plans, or the best plan for one workload on several chips.
 
-    The question about chips takes the options of `recommend`. Exit code: 0, or 1 if on any side nothing is feasible.
+    Ratios, bands and what drives the difference. The question about chips takes the options of `recommend`. Exit code: 0, or 1 if on any side nothing is feasible.
     """
     from mlaplan.cli.output import check, write
     from mlaplan.report import compare_data, compare_text, tables
