@@ -37,7 +37,8 @@ def compare(
 ) -> int:
     """Compare saved plans, or the best plan for one workload on several chips.
 
-    Ratios, bands and what drives the difference. The question about chips takes the options of `recommend`. Exit code: 0, or 1 if on any side nothing is feasible.
+    Ratios, bands and what drives the difference. The question about chips takes the options of `recommend`. Exit
+    code: 0, or 1 if on any side nothing is feasible.
     """
     from mlaplan.cli.output import check, write
     from mlaplan.report import compare_data, compare_text, tables

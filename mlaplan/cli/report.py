@@ -38,8 +38,8 @@ def report(
 ) -> int:
     """Write the answer to a question as one page to hand on: HTML or Markdown.
 
-    The HTML needs nothing from elsewhere. The question is that of `recommend`, with the same options; json holds the page's numbers alone. Exit code: 0 with
-    a plan, 1 if nothing is feasible; the page is written in both cases.
+    The HTML needs nothing from elsewhere. The question is that of `recommend`, with the same options; json holds the
+    page's numbers alone. Exit code: 0 with a plan, 1 if nothing is feasible; the page is written in both cases.
     """
     from mlaplan.cli import questions
     from mlaplan.cli.answers import command_line
