@@ -170,6 +170,8 @@ EXAMPLES = {
     "recommend": "recommend deepseek-v3 h200-sxm --devices 16 --isl 4096 --osl 1024 --concurrency 512"
     " --tpot 60ms --ttft 5s",
     "explain": "explain deepseek-v3 h200-sxm --tp 8 --dp 2 --ep 16 --batch 32 --isl 4096 --osl 1024 --concurrency 64",
+    "report": "report deepseek-v2-lite h200-sxm --devices 1 --isl 512 --osl 128 --concurrency 4",
+    "compare": "compare deepseek-v2-lite --chips h200-sxm,h100-sxm --devices 1 --isl 512 --osl 128 --concurrency 4",
     "show": "show deepseek-v3",
     "list": "list chips",
     "check": "check models/deepseek-v3.yaml",

@@ -40,6 +40,8 @@ def imported(arguments: list[str], folder: Path) -> set[str]:
         (["--help"], set()),
         (["--version"], set()),
         (["recommend", "--help"], set()),
+        (["report", "--help"], set()),
+        (["compare", "--help"], set()),
         (["plot", "--help"], set()),
         (["check", str(REPO / "hardware" / "h200-sxm.yaml")], {"yaml"}),
         (["check", str(REPO / "models" / "deepseek-v3.yaml")], {"yaml"}),

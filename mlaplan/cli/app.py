@@ -20,6 +20,8 @@ VERBS = {
     "size": "Find the fewest chips for a request rate and limits on percentiles.",
     "tiers": "Show what cache tiers in host memory or a pooled store are worth.",
     "kv": "Show what a KV cache holds: formats, blocks, shared prefixes, buckets.",
+    "report": "Write the answer to a question as one page to hand on: HTML or Markdown.",
+    "compare": "Compare saved plans, or the best plan for one workload on several chips.",
     "sweep": "Price a whole grid of questions: the best plan of each point, its Pareto front or every plan.",
     "plot": "Draw the rows of a sweep, or the plan of one question.",
     "chunks": "Choose query chunk, slice and pipeline depth of a group of chips.",

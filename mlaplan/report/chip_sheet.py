@@ -79,7 +79,7 @@ def _value(value: Any) -> Any:
     return "hard" if isinstance(value, float) and math.isinf(value) else value
 
 
-class _Sources:
+class Sources:
     """Numbers the sources, so that one which many figures share is written once."""
 
     def __init__(self) -> None:
@@ -96,16 +96,16 @@ class _Sources:
 
 def text(chip: Chip) -> str:
     """Every figure with value, range, basis and source; the first column is the path that `--set` takes."""
-    sources = _Sources()
+    sources = Sources()
     parts = ["\n".join(_head(chip))]
     if chip.notes:
         parts.append("\n".join(wrapped(note, label="- ") for note in chip.notes))
-    parts.append(aligned(list(_rows(chip, "", sources)), header=FIGURE_HEADER))
-    if collectives := [row for link in LINKS for row in _collectives(chip, link, sources)]:
+    parts.append(aligned(list(figure_rows(chip, "", sources)), header=FIGURE_HEADER))
+    if collectives := [row for link in LINKS for row in collective_rows(chip, link, sources)]:
         title = "Collectives: time = alpha + volume / bandwidth\n"
         parts.append(title + aligned(collectives, header=COLLECTIVE_HEADER))
     title = "Kernels: share of the peak and of the memory bandwidth that is reached\n"
-    parts.append(title + aligned(list(_kernels(chip, sources)), header=KERNEL_HEADER))
+    parts.append(title + aligned(list(kernel_rows(chip, sources)), header=KERNEL_HEADER))
     parts.append("\n".join(["Sources", *sources.lines()]))
     return "\n\n".join(parts)
 
@@ -155,23 +155,23 @@ def _link(link: Link, size: str) -> str:
     return words + (f"; {link.note}" if link.note else "")
 
 
-def _rows(value: Any, path: str, sources: _Sources) -> Iterator[tuple[str, ...]]:
+def figure_rows(value: Any, path: str, sources: Sources) -> Iterator[tuple[str, ...]]:
     """One row per figure below `path`."""
     if isinstance(value, Figure):
         yield _figure_row(value, path, sources)
     elif isinstance(value, Spec):
         for name in type(value).model_fields:
             if name != "collectives" and (path or name != "efficiency"):
-                yield from _rows(getattr(value, name), f"{path}.{name}".lstrip("."), sources)
+                yield from figure_rows(getattr(value, name), f"{path}.{name}".lstrip("."), sources)
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from _rows(item, f"{path}.{key}", sources)
+            yield from figure_rows(item, f"{path}.{key}", sources)
     elif isinstance(value, tuple):
         for item in value:
-            yield from _rows(item, f"{path}.{getattr(item, 'name', '')}", sources)
+            yield from figure_rows(item, f"{path}.{getattr(item, 'name', '')}", sources)
 
 
-def _figure_row(figure: Figure[Any], path: str, sources: _Sources) -> tuple[str, ...]:
+def _figure_row(figure: Figure[Any], path: str, sources: Sources) -> tuple[str, ...]:
     dimension = figure.dimension()
     low, value, high = figure.bounds
     spread = ""
@@ -185,7 +185,7 @@ def _figure_row(figure: Figure[Any], path: str, sources: _Sources) -> tuple[str,
     return path, units.format_quantity(value, dimension), spread, figure.confidence, mark
 
 
-def _collectives(chip: Chip, name: str, sources: _Sources) -> Iterator[tuple[str, ...]]:
+def collective_rows(chip: Chip, name: str, sources: Sources) -> Iterator[tuple[str, ...]]:
     link: Link | None = getattr(chip, name)
     for op, fit in link.collectives.items() if link else ():
         mark = sources.mark(fit.source, fit.note)
@@ -195,7 +195,7 @@ def _collectives(chip: Chip, name: str, sources: _Sources) -> Iterator[tuple[str
             yield label, *cells, units.format_percent(fit.residual), fit.confidence, mark
 
 
-def _kernels(chip: Chip, sources: _Sources) -> Iterator[tuple[str, ...]]:
+def kernel_rows(chip: Chip, sources: Sources) -> Iterator[tuple[str, ...]]:
     for op, fits in kernels(chip).items():
         for dtype, fit in fits.items():
             # one line for all defaults of a class that have the same source

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from mlaplan.report import cache, words
 from mlaplan.report import context as context_parallel
+from mlaplan.report.block import Block
 from mlaplan.report.grid import Column, grid, text
 from mlaplan.report.tables import wrapped
 from mlaplan.units import format_bytes, format_seconds
@@ -94,6 +95,11 @@ def engine(q: Question) -> str:
 
 def memory(q: Question, e: Explanation) -> str:
     """Every part per chip, and what the cache holds."""
+    return memory_block(q, e).text()
+
+
+def memory_block(q: Question, e: Explanation) -> Block:
+    """Every part per chip, and what the cache holds."""
     m = e.memory
     rows = [
         _amount(ITEMS.get(name, _spoken(name)), size) for name, size in m.items.items() if size and name != "kv_bytes"
@@ -105,8 +111,7 @@ def memory(q: Question, e: Explanation) -> str:
     if q.setting.engine.of_free:
         share = f"the cache {fraction} of what is left"
     rows.append(_amount(f"usable, {share}", m.usable_bytes))
-    table = grid([text("memory per chip"), Column("GB"), Column("GiB")], rows)
-    return f"{table}\n{wrapped(_cache(q, e, m))}"
+    return Block("", [text("memory per chip"), Column("GB"), Column("GiB")], rows, (_cache(q, e, m),))
 
 
 def _amount(label: str, size: float) -> tuple[str, str, str]:
@@ -159,13 +164,18 @@ def steps(title: str, p: Phase, q: Question | None) -> str:
 
 
 def operators(p: Phase, small: float = SMALL) -> str:
-    """The operator table; what is below `small` of the step is one line."""
+    """The operator table."""
+    return grid(OPERATORS, operator_rows(p, small))
+
+
+def operator_rows(p: Phase, small: float = SMALL) -> list[tuple[str, ...]]:
+    """Operators by falling time; what is below `small` of the step is one line."""
     from mlaplan.costs.machine import bound_of
 
     whole = p.step_s.value
     ops = sorted(p.ops, key=lambda op: -abs(op.time_s))
     large = [op for op in ops if abs(op.time_s) >= small * whole]
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             op.name,
             format_seconds(op.time_s),
@@ -193,11 +203,17 @@ def operators(p: Phase, small: float = SMALL) -> str:
                 words.size(link),
             )
         )
-    return grid(OPERATORS, rows)
+    return rows
 
 
 def served(q: Question, s: Served) -> str:
     """Figures of the served workload with their bands."""
+    title = f"Served: {words.workload(q.workload)}"
+    return Block(title, [text(""), text("value (band)"), text("")], served_rows(s), fold=2).text()
+
+
+def served_rows(s: Served) -> list[tuple[str, str, str]]:
+    """(figure, value with band, remark)."""
     rows = [("TTFT", words.span(s.ttft_s, format_seconds), _queue(s))]
     if s.tpot_s is not None:
         rows.append(("TPOT", words.span(s.tpot_s, format_seconds), _drafts(s)))
@@ -207,8 +223,7 @@ def served(q: Question, s: Served) -> str:
     rows.append(("requests/s", words.span(s.requests_per_s), f"{s.concurrency:,.0f} in flight"))
     if s.usd_per_mtok is not None:
         rows.append(("USD/Mtok", words.span(s.usd_per_mtok, words.dollars), "per million output tokens"))
-    title = wrapped(f"Served: {words.workload(q.workload)}")
-    return f"{title}\n{grid([text(''), text('value (band)'), text('')], rows, fold=2)}"
+    return rows
 
 
 def _queue(s: Served) -> str:

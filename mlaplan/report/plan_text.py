@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from mlaplan import units
 from mlaplan.report import context, explain_text, prefixes, why_text, words
-from mlaplan.report.grid import Column, grid, text
+from mlaplan.report.block import Block
+from mlaplan.report.grid import Column, text
 from mlaplan.report.tables import wrapped
 from mlaplan.units import format_seconds
 
@@ -74,34 +75,45 @@ def report(a: Answer) -> str:
 
 def asked(a: Answer) -> str:
     """The question as it was understood."""
-    model, chip = a.q.setting.model, a.q.setting.chip
+    return "\n".join([title(a), *(words.line(label, told) for label, told in asked_rows(a))])
+
+
+def title(a: Answer) -> str:
+    """Model, chips and nodes."""
+    chip = a.q.setting.chip
     per_node = chip.scale_up.chips_per_node
     nodes = f" ({-(-a.devices // per_node)} nodes of {per_node})" if a.devices > per_node else ""
+    return f"{a.q.setting.model.title} on {a.devices} x {chip.name}{nodes}"
+
+
+def asked_rows(a: Answer) -> list[tuple[str, str]]:
+    """(what, how it was understood); without a label it is about the row before."""
+    model, chip = a.q.setting.model, a.q.setting.chip
     sixteen = "bf16" if "bf16" in chip.peak else "fp16"
     shown = [d for d in ("fp8", "int8") if d in chip.peak][:1] + [sixteen] * (sixteen in chip.peak)
     peak = ", ".join(f"{units.format_flops(float(chip.peak[d]))} {d}" for d in shown)
-    lines = [
-        f"{model.title} on {a.devices} x {chip.name}{nodes}",
-        words.line("model", model.origin),
-        words.line("", words.layers(model)),
-        words.line("chip", chip.origin),
-        words.line(
-            "",
-            f"{units.format_bytes_both(float(chip.memory.capacity))}, "
-            f"{units.format_bytes_per_s(float(chip.memory.bandwidth))}, {peak}",
-        ),
-        words.line("engine", explain_text.engine(a.q)),
-        words.line("workload", words.workload(a.q.workload)),
-        words.line("objective", OBJECTIVES[a.objective]),
+    memory = f"{units.format_bytes_both(float(chip.memory.capacity))}, "
+    rows = [
+        ("model", model.origin),
+        ("", words.layers(model)),
+        ("chip", chip.origin),
+        ("", f"{memory}{units.format_bytes_per_s(float(chip.memory.bandwidth))}, {peak}"),
+        ("engine", explain_text.engine(a.q)),
+        ("workload", words.workload(a.q.workload)),
+        ("objective", OBJECTIVES[a.objective]),
     ]
     if a.pins:
-        lines.append(words.line("pinned", ", ".join(f"{name} {value}" for name, value in a.pins.items())))
-    lines.append(words.line("searched", f"{a.found.considered:,} combinations, {a.found.priced:,} strategies priced"))
-    return "\n".join(lines)
+        rows.append(("pinned", ", ".join(f"{name} {value}" for name, value in a.pins.items())))
+    return [*rows, ("searched", f"{a.found.considered:,} combinations, {a.found.priced:,} strategies priced")]
 
 
 def ranked(a: Answer) -> str:
     """One line per shape."""
+    return ranked_block(a).text()
+
+
+def ranked_block(a: Answer) -> Block:
+    """One line per shape, and the bands of the first."""
     columns, rows = table(a)
     bands = a.found.plans[0].served
     assert bands is not None  # plans are served
@@ -111,13 +123,13 @@ def ranked(a: Answer) -> str:
     said += f", tok/s/chip {words.span(bands.tok_s_chip)}."
     if a.q.workload.concurrency is None:
         said += f" It wants {bands.concurrency:,.0f} requests in flight."
-    lines = [grid(columns, rows, fold=1), wrapped(said)]
+    notes = [said]
     number, sharded = next(((i, e) for i, e in enumerate(a.found.plans, 1) if e.strategy.dcp > 1), (0, None))
     if sharded is not None:
-        lines.append(wrapped(f"Decode context parallelism of plan {number}: {context.told(a.q, sharded.strategy)}."))
+        notes.append(f"Decode context parallelism of plan {number}: {context.told(a.q, sharded.strategy)}.")
     if shared := prefixes.told(a.q, a.found.plans[0]):
-        lines.append(wrapped(f"Plan 1: {shared}"))
-    return "\n".join(lines)
+        notes.append(f"Plan 1: {shared}")
+    return Block("", columns, rows, tuple(notes), fold=1)
 
 
 def table(a: Answer) -> tuple[list[Column], list[list[str]]]:
@@ -157,6 +169,12 @@ def _row(number: int, e: Explanation) -> list[str]:
 
 
 def front(a: Answer) -> str:
+    """Points of the front."""
+    shown, whole = len(front_block(a).rows), len(a.found.front)
+    return front_block(a).text() + (f"\n{shown} of {whole} points" if shown < whole else "")
+
+
+def front_block(a: Answer) -> Block:
     """Points of the front, thinned evenly."""
     points = a.found.front
     if len(points) > FRONT:
@@ -171,8 +189,7 @@ def front(a: Answer) -> str:
         text("Pareto front"), Column("batch"), text("KV"), Column("MTP"), Column("tok/s\nchip"), Column("tok/s\nuser"),
         Column("TTFT"), Column("TPOT"),
     )  # fmt: skip
-    more = f"\n{len(points)} of {len(a.found.front)} points" if len(points) < len(a.found.front) else ""
-    return grid(columns, rows) + more
+    return Block("", columns, rows)
 
 
 def nothing(a: Answer) -> str:
@@ -189,13 +206,16 @@ def nothing(a: Answer) -> str:
 
 def excluded(a: Answer) -> str:
     """Counts by rule."""
-    if not a.found.rejected:
-        return ""
+    return excluded_block(a).text() if a.found.rejected else ""
+
+
+def excluded_block(a: Answer) -> Block:
+    """Counts by rule."""
     reasons = rule_reasons()
     rows = [
         (f"{count:,}", name.split()[0], reasons.get(name.split()[0], name)) for name, count in a.found.rejected.items()
     ]
-    return grid((Column("excluded"), text("rule"), text("reason")), rows, fold=2)
+    return Block("", (Column("excluded"), text("rule"), text("reason")), rows, fold=2)
 
 
 def rule_reasons() -> dict[str, str]:

@@ -23,6 +23,8 @@ from mlaplan.serving import steady
 from mlaplan.strategy import Strategy, to_table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mlaplan.costs.machine import Op
     from mlaplan.explain import Explanation
     from mlaplan.rules.rule import Question
@@ -167,8 +169,18 @@ def sequences_per_rank(q: Question, s: Strategy) -> float:
     return s.batch if offered is None else min(s.batch, offered / (s.dp * s.replicas))
 
 
-def token_cost(q: Question, e: Explanation) -> dict[str, float]:
-    """Chip-seconds per output token by group of operators; they add up to 1 / (tok/s/chip)."""
+def part_of(op: Op, phase: str) -> str:
+    """The part of a token's cost that an operator of a decode or prefill step counts to."""
+    if phase == "decode":
+        return group_of(op)
+    return PREFILL_LINK if op.is_link or op.group == "overlap" else PREFILL
+
+
+def token_cost(q: Question, e: Explanation, of: Callable[[Op, str], str] = part_of) -> dict[str, float]:
+    """Chip-seconds per output token by part; they add up to 1 / (tok/s/chip).
+
+    of: the part that an operator of a phase counts to.
+    """
     s, served, work, engine = e.strategy, e.served, q.workload, q.setting.engine
     if served is None or e.decode is None or e.prefill is None:
         return {}
@@ -177,15 +189,17 @@ def token_cost(q: Question, e: Explanation) -> dict[str, float]:
     per_round = max(work.osl - 1, 0) / a / max(sequences_per_rank(q, s), 1.0) / work.osl * chips
     out: dict[str, float] = {}
     for op in e.decode.ops:
-        out[group_of(op)] = out.get(group_of(op), 0.0) + op.time_s * per_round
+        name = of(op, "decode")
+        out[name] = out.get(name, 0.0) + op.time_s * per_round
     step_tokens = int(steady.prefill_step_tokens(Table(to_table([s])), work, np.array([a]))[0])
     per_step = work.new_tokens / step_tokens / work.osl * chips
+    prefill = 0.0
     for op in e.prefill.ops:
         if op.group != "bubble":  # other requests fill the pipeline
-            name = PREFILL_LINK if op.is_link or op.group == "overlap" else PREFILL
+            name = of(op, "prefill")
             out[name] = out.get(name, 0.0) + op.time_s * per_step
+            prefill += op.time_s * per_step
     if s.dp > 1:
-        prefill = out.get(PREFILL, 0.0) + out.get(PREFILL_LINK, 0.0)
         out[UNEVEN] = prefill * (1.0 / float(engine.prefill_balance) - 1.0)
     idle = 1.0 / served.tok_s_chip.value - sum(out.values())
     if idle > 1e-6 / served.tok_s_chip.value:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mlaplan.report import explain_text, words
-from mlaplan.report.grid import Column, grid, text
+from mlaplan.report.block import Block
+from mlaplan.report.grid import Column, text
 from mlaplan.report.tables import wrapped
 from mlaplan.report.why import IDLE, PREFILL, PREFILL_LINK, UNEVEN
 from mlaplan.units import format_bytes, format_bytes_per_s, format_flops, format_seconds
@@ -41,26 +42,27 @@ CAUSES = {
 def reasons(q: Question, plans: list[Explanation], families: list[Family], w: Why) -> str:
     """All sections about the winner."""
     best = plans[0]
-    parts = [f"WHY {best.strategy.label()}", _breakdown(q, best), _largest(q, best), _costs(w)]
-    parts.append(_capacity(q, best, w))
+    parts = [f"WHY {best.strategy.label()}", breakdown(q, best).text(), _largest(q, best), costs(w).text()]
+    parts.append(capacity(q, best, w).text())
     if w.sides is not None:
-        parts.append(_sides(w.sides))
+        parts.append(sides(w.sides).text())
     if w.crossover is not None:
-        parts.append(_crossover(q, w))
+        parts.append(wrapped(crossover(q, w.crossover)))
     if len(families) > 1:
-        parts.append(_families(q, best, families))
+        parts.append(other_ways(q, best, families).text())
     return "\n\n".join(parts)
 
 
-def _telling_step(q: Question, e: Explanation) -> Phase:
+def telling_step(q: Question, e: Explanation) -> Phase:
     """The step that a request is made of: decode, or prefill where its first token is the only one."""
     step = e.decode if q.workload.osl > 1 else e.prefill
     assert step is not None  # plans are served, and these have both steps
     return step
 
 
-def _breakdown(q: Question, e: Explanation) -> str:
-    s, p = e.strategy, _telling_step(q, e)
+def breakdown(q: Question, e: Explanation, small: float = SHOWN) -> Block:
+    """The step that a request is made of, operator by operator; what is below `small` of it is one line."""
+    s, p = e.strategy, telling_step(q, e)
     title = (
         f"Requests end with their first token. A prefill step takes {words.span(p.step_s, format_seconds)}, "
         f"{words.percent(p.comm_share)} of it communication:"
@@ -68,21 +70,24 @@ def _breakdown(q: Question, e: Explanation) -> str:
         else f"A decode step of {words.times(s.batch, 'sequence')} a rank at {q.workload.mean_context:,} cached tokens "
         f"takes {words.span(p.step_s, format_seconds)}, {words.percent(p.comm_share)} of it communication:"
     )
-    return f"{wrapped(title)}\n{explain_text.operators(p, SHOWN)}"
+    return Block(title, explain_text.OPERATORS, explain_text.operator_rows(p, small))
 
 
 def _largest(q: Question, e: Explanation) -> str:
-    ops = sorted(_telling_step(q, e).ops, key=lambda op: -op.time_s)[:3]
-    lines = ["The three largest:"]
-    for number, op in enumerate(ops, 1):
-        lines.append(wrapped(_term(q, e, op), label=f"{number}. "))
-    return "\n".join(lines)
+    terms = [wrapped(term, label=f"{number}. ") for number, term in enumerate(largest(q, e), 1)]
+    return "\n".join(["The three largest:", *terms])
+
+
+def largest(q: Question, e: Explanation, most: int = 3) -> list[str]:
+    """The terms that take most of the step, with what binds each and why."""
+    ops = sorted(telling_step(q, e).ops, key=lambda op: -op.time_s)[:most]
+    return [_term(q, e, op) for op in ops]
 
 
 def _term(q: Question, e: Explanation, op: Op) -> str:
     from mlaplan.costs.machine import bound_of
 
-    share = words.percent(op.time_s / _telling_step(q, e).step_s.value)
+    share = words.percent(op.time_s / telling_step(q, e).step_s.value)
     head = f"{op.name}, {format_seconds(op.time_s)} ({share})"
     bound = bound_of(op)
     if bound == "memory":
@@ -122,7 +127,7 @@ def _experts_hit(q: Question, e: Explanation) -> str | None:
     return f"the {tokens:,} tokens of a step reach {hit:.0f} of {moe.experts} experts a layer, each read once"
 
 
-def _costs(w: Why) -> str:
+def costs(w: Why) -> Block:
     """What an output token costs, and where the next best shape costs more."""
     groups = sorted(w.cost, key=lambda g: (g in (PREFILL, PREFILL_LINK, UNEVEN, IDLE), -w.cost[g]))
     groups += [g for g in w.other_cost if g not in groups]
@@ -132,12 +137,12 @@ def _costs(w: Why) -> str:
     rows = [[g, _us(mine[g]), words.percent(mine[g] / total)] for g in large] + [["all", _us(total), "100 %"]]
     columns = [text("chip-us per output token"), Column("this plan"), Column("share")]
     if w.other is None:
-        return grid(columns, rows)
+        return Block("", columns, rows)
     theirs = [*(w.other_cost.get(g, 0.0) for g in large), sum(w.other_cost.values())]
     for row, other, own in zip(rows, theirs, [*mine.values(), total], strict=True):
         row += [_us(other), f"{1e6 * (other - own):+,.1f}"]
     said = _difference(w.other.strategy.label(), w, theirs[-1] - total)
-    return f"{wrapped(said)}\n{grid([*columns, Column('next best'), Column('difference')], rows)}"
+    return Block(said, [*columns, Column("next best"), Column("difference")], rows)
 
 
 def _difference(other: str, w: Why, lost: float) -> str:
@@ -157,7 +162,8 @@ def _us(seconds: float) -> str:
     return f"{1e6 * seconds:,.1f}"
 
 
-def _capacity(q: Question, best: Explanation, w: Why) -> str:
+def capacity(q: Question, best: Explanation, w: Why) -> Block:
+    """What the same chips hold in each layout of the cache."""
     s = best.strategy
     title = (
         f"KV capacity of the same chips by layout, {s.kv_dtype} cache in blocks of {s.block_size}, sequences of "
@@ -190,7 +196,7 @@ def _capacity(q: Question, best: Explanation, w: Why) -> str:
             f"where GQA with {GQA_HEADS} KV heads of {GQA_HEAD_DIM} under TP{group} holds {rival:,.0f} B: "
             f"{row / rival:.2f}x."
         )
-    return f"{wrapped(title)}\n{grid(columns, rows)}\n{wrapped(said)}"
+    return Block(title, columns, rows, (said,))
 
 
 def _gqa_row(tp: int) -> float:
@@ -198,7 +204,8 @@ def _gqa_row(tp: int) -> float:
     return 2.0 * GQA_HEAD_DIM * 2.0 * -(-GQA_HEADS // tp)
 
 
-def _sides(s: Sides) -> str:
+def sides(s: Sides) -> Block:
+    """Attention TP against DP over the same chips: bytes by part and dtype, and the verdict."""
     title = (
         f"TP or DP of attention over {s.group} chips. TP divides the weights W and repeats the cache, DP repeats W "
         f"and divides the cache; both move the same bytes at S* = W / row cached tokens. "
@@ -218,7 +225,7 @@ def _sides(s: Sides) -> str:
         f"All of MLA leaves out q_a and kv_a, which engines repeat on every rank; divided too, S* would be "
         f"{s.all_divided_tokens:,.0f} ({s.even[0].dtype} weights, bf16 cache)."
     )
-    return "\n".join([wrapped(title), grid(columns, rows), wrapped(note), wrapped(_verdict(s))])
+    return Block(title, columns, rows, (note, _verdict(s)))
 
 
 def _verdict(s: Sides) -> str:
@@ -259,18 +266,19 @@ def _step(seconds: float, fits: bool) -> str:
     return format_seconds(seconds) + ("" if fits else " (does not fit)")
 
 
-def _crossover(q: Question, w: Why) -> str:
-    assert w.crossover is not None
+def crossover(q: Question, tokens: tuple[float, float]) -> str:
+    """Contexts from which gathering queries beats gathering the latent."""
     heads = max(a.heads for a in q.setting.model.attention.values())
-    plain, merged = w.crossover
-    return wrapped(
+    plain, merged = tokens
+    return (
         f"Decode context parallelism gathers q and merges partial outputs instead of gathering the bf16 latent: fewer "
         f"bytes above {plain:,.0f} cached tokens with {heads} heads and bf16 outputs without LSE, above {merged:,.0f} "
         f"with fp32 outputs and LSE."
     )
 
 
-def _families(q: Question, best: Explanation, families: list[Family]) -> str:
+def other_ways(q: Question, best: Explanation, families: list[Family]) -> Block:
+    """The best of every other way to divide the model, and what it misses or loses."""
     from mlaplan.report.telling import telling
 
     assert best.served is not None
@@ -290,7 +298,7 @@ def _families(q: Question, best: Explanation, families: list[Family]) -> str:
                 _why_not(q, f, top),
             )
         )  # fmt: skip
-    return grid(columns, rows, fold=5)
+    return Block("", columns, rows, fold=5)
 
 
 def _why_not(q: Question, f: Family, top: float) -> str:

@@ -24,8 +24,8 @@ Source: M/D/1 mean wait, Pollaczek-Khinchine; chunked prefill, SARATHI, arXiv:23
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray

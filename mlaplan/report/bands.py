@@ -1,0 +1,77 @@
+"""What the band of a decode step is made of: each doubt with its distance down and up, as `costs.band` adds them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from mlaplan.costs import band
+
+if TYPE_CHECKING:
+    from mlaplan.explain import Explanation
+    from mlaplan.rules.rule import Question
+
+ROUTING = "how experts are chosen (in TPOT, not in the step alone)"
+
+
+class Doubt(NamedTuple):
+    """One independent source of error. [s]"""
+
+    of: str
+    time_s: float
+    down_s: float
+    up_s: float
+    known: str
+
+
+def doubts(q: Question, e: Explanation) -> list[Doubt]:
+    """Independent doubts of the decode step, largest first; together they are its band."""
+    if e.decode is None:
+        return []
+    d, engine = e.decode, q.setting.engine
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for op in d.ops:
+        if op.residual:
+            groups.setdefault(op.group, []).append((abs(float(op.time_s)), op.residual))
+    out = []
+    for group, parts in groups.items():
+        half = band.EIGHTY_PERCENT * sum(t * r for t, r in parts)
+        time, largest = sum(t for t, _ in parts), max(r for _, r in parts)
+        known = f"mean error {largest:.0%} of the fit" if len({r for _, r in parts}) == 1 else f"up to {largest:.0%}"
+        out.append(Doubt(_name(group), time, half, half, known))
+    host = band.of_interval(engine.step_overhead_s, d.micro_batches)
+    low, value, high = engine.step_overhead_s.low, engine.step_overhead_s.value, engine.step_overhead_s.high
+    known = f"{low * 1e3:.3g} to {high * 1e3:.3g} ms a pass, {value * 1e3:.3g} taken"
+    out.append(Doubt("host time per pass", value * d.micro_batches, *host, known))
+    whole = band.whole_step()
+    half = band.EIGHTY_PERCENT * whole.sum_of_parts * d.step_s.value
+    out.append(Doubt("what runs between operators", d.step_s.value, half, half, f"mean error {whole.sum_of_parts:.1%}"))
+    return sorted(out, key=lambda one: -one.up_s)
+
+
+def routing(q: Question, e: Explanation) -> Doubt | None:
+    """How much the decode step changes between the ends of what is unknown about routing."""
+    from mlaplan.explain import explain
+
+    if e.decode is None or not any(f.kind == "moe" for f in q.setting.model.ffn.values()):
+        return None
+    own, spreads = e.decode.step_s.value, []
+    for ends in q.setting.engine.routing_ends():
+        times = []
+        for engine in ends:
+            asked = replace(q, setting=replace(q.setting, engine=engine))
+            step = explain(asked, e.strategy, decode_context=q.workload.mean_context, served=False).decode
+            assert step is not None  # it was priced
+            times.append(step.step_s.value)
+        spreads.append(band.Spread(max(own - times[0], 0.0), max(times[1] - own, 0.0)))
+    if not spreads:
+        return None
+    both, i, s = band.together(*spreads), q.setting.engine.imbalance, q.setting.engine.load_spread
+    known = f"busiest rank {i.low:g} to {i.high:g} x the mean, spread of loads {s.low:g} to {s.high:g}"
+    return Doubt(ROUTING, own, *both, known)
+
+
+def _name(group: str) -> str:
+    kind, _, dtype = group.partition(".")
+    words = "collectives" if kind == "link" else kind.replace("_", " ")
+    return f"{words}, {dtype}" if dtype else words

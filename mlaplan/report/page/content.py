@@ -1,0 +1,59 @@
+"""The sections of a recommendation's page, in the order in which a reader asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mlaplan.report import plan_text
+from mlaplan.report.page import asked, doubt, front, memory, numbers, pictures, reasons, sensitivity, sources
+from mlaplan.report.page.elements import Page, Section, Text
+
+if TYPE_CHECKING:
+    from mlaplan.report.plan_text import Answer
+    from mlaplan.workload import Overrides
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An answer, and how it was asked for: the user's own values, `--set` texts, the command.
+
+    free: that of `front.front_of`.
+    """
+
+    answer: Answer
+    free: Answer
+    given: Overrides
+    settings: tuple[str, ...]
+    command: str
+
+
+def page(one: Asked) -> Page:
+    """The whole page, also of an answer without a plan."""
+    from mlaplan import __version__
+
+    a, more = one.answer, dict[str, Any]()
+    sections = [asked.question(a, one.settings, one.command)]
+    if a.found.plans:
+        varied = sensitivity.section(a, one.given)
+        more["sensitivity"] = varied.numbers
+        sections += [asked.answer(a), reasons.why(a), reasons.alternatives(a), reasons.excluded(a)]
+        sections.append(front.section(a, one.free))
+        sections += [memory.memory(a), _roofline(a), varied.section, doubt.error_bands(a)]
+    else:
+        from mlaplan.report.fitting import what_fits
+
+        fitting = what_fits(a.q, a.found.nearest_miss, a.change)
+        more["would_fit"] = fitting
+        sections += [asked.nothing(a, fitting), reasons.excluded(a)]
+        if one.free.found.front:
+            sections.append(front.section(a, one.free))
+    sections += [doubt.limits(a), sources.sources(a)]
+    about = "What to deploy, why, what else there is, how sure the figures are and where they come from: a prediction."
+    data = numbers.document(a, one.free, one.given, one.settings, more)
+    return Page(plan_text.title(a), about, sections, data, f"mlaplan {__version__}")
+
+
+def _roofline(a: Answer) -> Section:
+    said = "An operator on a roof uses all of the memory's bandwidth or of the matrix peak; what is below has a cause."
+    return Section("roofline", "Roofline", [pictures.roofline(a), Text(said)])

@@ -1,0 +1,72 @@
+"""Plans as `recommend --save-plan` writes them, read back: the question with its own specs, and the strategy."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlaplan.errors import MlaplanError
+from mlaplan.strategy import CODED, Strategy
+from mlaplan.validation import measured
+from mlaplan.workload import Overrides
+
+if TYPE_CHECKING:
+    from mlaplan.rules.rule import Question
+
+MOST = 1_000_000  # products of such numbers with bytes stay within 64 bits
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A plan file: `data` is all of it, the prediction that was made then included."""
+
+    file: str
+    q: Question
+    strategy: Strategy
+    given: Overrides
+    data: dict[str, Any]
+
+    @property
+    def tok_s_chip(self) -> float | None:
+        """Output tokens per second and chip as they were predicted when the plan was saved."""
+        found: Any = self.data
+        for key in ("prediction", "served", "tok_s_chip", "value"):
+            found = found.get(key) if isinstance(found, dict) else None
+        return float(found) if isinstance(found, int | float) and found > 0 else None
+
+
+def read_plan(file: str) -> Saved:
+    """The plan in a file, or an error that names what is wrong with it."""
+    q, strategy, _ = measured.read_plan(file)  # refuses what is no plan
+    data = json.loads(Path(file).read_text(encoding="utf-8"))
+    if data.get("pools") is not None:
+        raise MlaplanError(f"{file}: is a plan of two pools; expected one of a single pool")
+    for f in fields(Strategy):
+        _check(file, f.name, getattr(strategy, f.name))
+    w, o = data["workload"], data["overrides"]
+    work = replace(q.workload, ttft_s=w.get("ttft_s"), tpot_s=w.get("tpot_s"))
+    given = Overrides(
+        o["memory_fraction"], o["reserve_bytes"], o["price_usd_per_h"], o["imbalance"], o["tokens_per_step"],
+        o["redundant_experts"], o.get("dcp_merge"), o.get("dcp_interleave"),
+    )  # fmt: skip
+    _name_files(data, q)
+    return Saved(file, replace(q, workload=work), strategy, given, data)
+
+
+def _check(file: str, name: str, value: Any) -> None:
+    """A column of the strategy is a word of its list, or a whole number."""
+    least = 0 if name in ("mtp", "two_batch_overlap") else 1
+    whole = isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST
+    if value in CODED[name] if name in CODED else whole:
+        return
+    expected = f"one of {', '.join(CODED[name])}" if name in CODED else f"a whole number from {least} to {MOST:,}"
+    raise MlaplanError(f"{file}: strategy.{name} is {value!r}; expected {expected}")
+
+
+def _name_files(data: dict[str, Any], q: Question) -> None:
+    """The files that chip and model were read from when the plan was made."""
+    origins = data.get("origins")
+    if isinstance(origins, dict):
+        q.setting.chip._origin, q.setting.model._origin = (str(origins.get(k, "")) for k in ("chip", "model"))
