@@ -76,9 +76,16 @@ def _constants(known: Sources) -> list[tuple[str, ...]]:
 
     out: list[tuple[str, ...]] = []
     for name, one in _entries(read(band.FILE).data) + _entries(read(routing.FILE).data):
-        value = f"{one['value']:g}" + (f" ({one['low']:g} to {one['high']:g})" if "low" in one else "")
-        out.append((name, value, str(one.get("confidence", "derived")), known.mark(str(one["source"]))))
+        out.append((name, _value(one), str(one.get("confidence", "derived")), known.mark(str(one["source"]))))
     return out
+
+
+def _value(one: dict[str, Any]) -> str:
+    """`0.81 (0.63 to 0.98)`, or the number of each class of operators."""
+    if "value" not in one:
+        return ", ".join(f"{name} {number:g}" for name, number in one.items() if name != "source")
+    said = f"{one['value']:g}" if isinstance(one["value"], int | float) else str(one["value"])
+    return f"{said} ({one['low']:g} to {one['high']:g})" if "low" in one else said
 
 
 def _entries(data: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
