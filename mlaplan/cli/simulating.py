@@ -139,14 +139,15 @@ def run(
     from mlaplan import simulation
     from mlaplan.report.simulate_text import Simulated
     from mlaplan.serving.simulator.run import simulate
-    from mlaplan.validation.measured import read_plan, read_prefill_pool
+    from mlaplan.validation.measured import plan_data, planned, prefill_pool, read_plan
 
-    q, st, tokens = read_plan(plan)
+    data = plan_data(plan)
+    q, st, tokens = planned(plan, data)
     found, source, concurrency = requests_of(asked, q.workload)
     if write_trace is not None:
         _write_trace(found, write_trace)
     longest, spread = simulation.Longest.of(found), cast("Routing", routing.replace("-", "_"))
-    second = read_prefill_pool(plan) if prefill is None else read_plan(prefill)
+    second = prefill_pool(plan, data) if prefill is None else read_plan(prefill)
     if second is None:
         fleet = simulation.fleet_of(q, st, longest, tokens_given=tokens, routing=spread)
     else:

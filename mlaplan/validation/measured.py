@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 SCHEMA = "mlaplan.plan/1"
 METRICS = ("ttft", "tpot", "output_tok_s", "total_tok_s")
 M = TypeVar("M", bound=Spec)
+Planned = tuple["Question", Strategy, float | None]
 FAR_LENGTH = 0.05  # a mean length this far from the plan's is worth saying
 
 
@@ -68,9 +69,10 @@ class OwnRun:
 def compare(bench_file: str, plan_file: str) -> OwnRun:
     """Reads both files and predicts the benchmark's load with the plan's strategy."""
     bench = bench_files.read(bench_file)
-    if read_prefill_pool(plan_file) is not None:
+    data = plan_data(plan_file)
+    if prefill_pool(plan_file, data) is not None:
         raise MlaplanError(f"{plan_file}: is a plan of two pools; expected one of a single pool to compare a run with")
-    q, st, tokens = read_plan(plan_file)
+    q, st, tokens = planned(plan_file, data)
     notes = _load_notes(q, st, bench)
     isl, osl = max(round(bench.mean_isl), 1), max(round(bench.mean_osl), 1)
     prefix = min(round(q.workload.prefix_tokens * isl / q.workload.isl), isl - 1)
@@ -152,9 +154,8 @@ def explanations(row: Compared, ops: list[Op], most: int = 3) -> tuple[str, ...]
     return tuple(out)
 
 
-def read_prefill_pool(file: str) -> tuple[Question, Strategy, float | None] | None:
-    """The same of the pool that prefills, where the plan has two; `read_plan` reads the one that decodes."""
-    data = _object(file)
+def prefill_pool(file: str, data: dict[str, Any]) -> Planned | None:
+    """The same of the pool that prefills, where the plan has two; `planned` reads the one that decodes."""
     pools = data.get("pools")
     if pools is None:
         return None
@@ -162,15 +163,16 @@ def read_prefill_pool(file: str) -> tuple[Question, Strategy, float | None] | No
         pool = {**data, "chip": data.get("prefill_chip", data["chip"]), "strategy": pools["prefill"]["strategy"]}
     except (KeyError, TypeError):
         raise MlaplanError(f"{file}: pools has no prefill with a strategy; expected a whole plan file") from None
-    return _read(file, pool)
+    return planned(file, pool)
 
 
-def read_plan(file: str) -> tuple[Question, Strategy, float | None]:
+def read_plan(file: str) -> Planned:
     """The question and the strategy in a plan file, and the tokens per step the user gave."""
-    return _read(file, _object(file))
+    return planned(file, plan_data(file))
 
 
-def _read(file: str, data: dict[str, Any]) -> tuple[Question, Strategy, float | None]:
+def planned(file: str, data: dict[str, Any]) -> Planned:
+    """`read_plan` of data that was read already, as a pipe can be read but once."""
     if data.get("schema") != SCHEMA:
         raise MlaplanError(f"{file}: is no plan; expected the file that `mlaplan recommend --save-plan` writes")
     try:
@@ -193,7 +195,8 @@ def _read(file: str, data: dict[str, Any]) -> tuple[Question, Strategy, float | 
     return question(chip, model, profile, work, given), st, given.tokens_per_step
 
 
-def _object(file: str) -> dict[str, Any]:
+def plan_data(file: str) -> dict[str, Any]:
+    """What stands in a plan file, unjudged."""
     try:
         data = json.loads(Path(file).read_text(encoding="utf-8"))
     except (json.JSONDecodeError, RecursionError, UnicodeDecodeError) as error:

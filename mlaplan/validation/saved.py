@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlaplan.errors import MlaplanError
@@ -39,8 +37,8 @@ class Saved:
 
 def read_plan(file: str) -> Saved:
     """The plan in a file, or an error that names what is wrong with it."""
-    q, strategy, _ = measured.read_plan(file)  # refuses what is no plan
-    data = json.loads(Path(file).read_text(encoding="utf-8"))
+    data = measured.plan_data(file)
+    q, strategy, _ = measured.planned(file, data)  # refuses what is no plan
     if data.get("pools") is not None:
         raise MlaplanError(f"{file}: is a plan of two pools; expected one of a single pool")
     for f in fields(Strategy):
