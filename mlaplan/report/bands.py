@@ -44,9 +44,35 @@ def doubts(q: Question, e: Explanation) -> list[Doubt]:
     known = f"{low * 1e3:.3g} to {high * 1e3:.3g} ms a pass, {value * 1e3:.3g} taken"
     out.append(Doubt("host time per pass", value * d.micro_batches, *host, known))
     whole = band.whole_step()
+    out += _releases(e)
+    hidden, f = -sum(float(op.time_s) for op in d.ops if op.group == "overlap"), engine.overlap_fraction
+    if hidden and f.value:
+        known = f"{f.low:.0%} to {f.high:.0%} of the smaller one hides, {f.value:.0%} taken"
+        down, up = hidden * (f.high / f.value - 1.0), hidden * (1.0 - f.low / f.value)
+        out.append(Doubt("two-batch overlap", hidden, down, up, known))
     half = band.EIGHTY_PERCENT * whole.sum_of_parts * d.step_s.value
     out.append(Doubt("what runs between operators", d.step_s.value, half, half, f"mean error {whole.sum_of_parts:.1%}"))
     return sorted(out, key=lambda one: -one.up_s)
+
+
+def _releases(e: Explanation) -> list[Doubt]:
+    """What the release that runs changes, by class of operators."""
+    assert e.decode is not None
+    by_class: dict[str, tuple[float, float]] = {}
+    for op in e.decode.ops:
+        if (of := band.CLASSES.get(op.group.partition(".")[0])) is not None:
+            change = band.whole_step().releases[of]
+            by_class[of] = (by_class.get(of, (0.0, 0.0))[0] + abs(float(op.time_s)), change)
+    return [
+        Doubt(f"{of} of another release", time, *_both(time * change), f"mean change {change:.0%}")
+        for of, (time, change) in by_class.items()
+    ]
+
+
+def _both(mean_error_s: float) -> tuple[float, float]:
+    """80 % to each side of a time with this mean error."""
+    half = band.EIGHTY_PERCENT * mean_error_s
+    return half, half
 
 
 def routing(q: Question, e: Explanation) -> Doubt | None:

@@ -93,7 +93,7 @@ def test_it_fits_eighty_columns_in_every_format(run: Run) -> None:
         (("--lengths", "9-5"), "--lengths: '9-5' is no range"),
         (("--lengths", "normal:5"), "--lengths: 'normal:5' is no distribution"),
         (("--prefix-groups", "20"), "--prefix-groups goes with --prefix"),
-        (("--prefix", "7", "--prefix-groups", "20"), "is shorter than a block of 16 tokens"),
+        (("--prefix", "7", "--prefix-groups", "20"), "is shorter than a block of 128 tokens"),
         (("--prefix", "12 chars", "--prefix-groups", "20"), "counts characters"),
         (("--no-prefix-routing",), "--prefix-routing goes with --prefix-groups"),
     ],

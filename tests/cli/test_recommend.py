@@ -381,11 +381,11 @@ SHARED = "recommend llama-3-70b ascend-910b3 --devices 8 --isl 4096 --osl 512 --
 
 def test_groups_that_share_a_prefix_leave_room_for_more_sequences() -> None:
     alone, shared = data(SHARED)["plans"][0], data(f"{SHARED} --prefix-groups 20")["plans"][0]
-    assert shared["memory"]["kv_shared_tokens"] == 20 * 2992 and alone["memory"]["kv_shared_tokens"] == 0
+    assert shared["memory"]["kv_shared_tokens"] == 20 * 2944 and alone["memory"]["kv_shared_tokens"] == 0
     assert shared["strategy"]["batch"] > 2 * alone["strategy"]["batch"]
     assert shared["served"]["tok_s_chip"]["value"] > alone["served"]["tok_s_chip"]["value"]
-    assert "2,992 of 4,096 prompt tokens (73 %) are not computed" in words(f"{SHARED} --prefix-groups 20")
-    assert "in blocks of 16" in answer(f"{SHARED} --prefix-groups 20").err
+    assert "2,944 of 4,096 prompt tokens (72 %) are not computed" in words(f"{SHARED} --prefix-groups 20")
+    assert "in blocks of 128" in answer(f"{SHARED} --prefix-groups 20").err
 
 
 def test_a_prefix_that_no_cache_holds_is_no_plan() -> None:
@@ -397,6 +397,6 @@ def test_a_prefix_that_no_cache_holds_is_no_plan() -> None:
 def test_the_command_that_explains_a_plan_repeats_its_prefixes() -> None:
     line = f"{SHARED} --prefix-groups 20 --no-prefix-routing"
     following = next(x for x in answer(line).err.splitlines() if x.startswith("next: "))
-    assert following.endswith("--prefix 2992 --prefix-groups 20 --no-prefix-routing")
+    assert following.endswith("--prefix 2944 --prefix-groups 20 --no-prefix-routing")
     explained = data(following.removeprefix("next: mlaplan "))
-    assert explained["memory"]["kv_shared_tokens"] == 20 * 2992
+    assert explained["memory"]["kv_shared_tokens"] == 20 * 2944

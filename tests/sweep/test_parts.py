@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,8 +139,10 @@ def test_killed_at_the_end(tmp_path: Path, whole: bytes, moment: str, monkeypatc
 def test_interrupted_by_the_user(tmp_path: Path, whole: bytes, workers: str) -> None:
     out = tmp_path / "out.csv"
     command = [*words(**GRID), "-o", "out.csv", "--chunk", "4", "--workers", workers]
+    # a shell starts what runs in its background deaf to ^C, and that is handed down
+    hearing = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     process = subprocess.Popen(command, cwd=tmp_path, env=environment(), text=True, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, start_new_session=True)  # fmt: skip
+                               stderr=subprocess.PIPE, start_new_session=True, preexec_fn=hearing)  # fmt: skip
     until(out, process, 3)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
     shown, told = process.communicate()
