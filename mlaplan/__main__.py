@@ -13,6 +13,8 @@ from mlaplan.errors import EXIT_INTERRUPT, EXIT_OK, EXIT_USAGE, MlaplanError
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
+    if sys.stderr is None:  # closed from the start: what is said beside the result would go to stdout
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

@@ -30,7 +30,7 @@ class Apart:
     def wanted(self) -> bool:
         return self.mode.value != "off"
 
-    def check(self, emit: str | None, devices: int) -> None:
+    def check(self, emit: str | None, devices: int, objective: str) -> None:
         """Refuses options that do not go together, before anything is searched."""
         given = {
             "--prefill-chip": self.prefill_chip,
@@ -43,6 +43,8 @@ class Apart:
             raise MlaplanError(f"{lone[0]} goes with --disagg on or auto")
         if self.wanted and emit is not None:
             raise MlaplanError("--emit writes one engine's command, not two pools': use --disagg off, or --save-plan")
+        if self.wanted and objective != "throughput":
+            raise MlaplanError(f"--disagg {self.mode.value} sizes pools by throughput, not by --objective {objective}")
         if self.wanted and devices < 2:
             raise MlaplanError(f"--disagg {self.mode.value}: two pools need --devices 2 or more, not {devices}")
 

@@ -116,7 +116,7 @@ def recommend(
     for path in (file, save_plan):
         check(path)
     apart = Apart(disagg, prefill_chip, decode_chip, kv_link, kv_overlap)
-    apart.check(emit, devices)
+    apart.check(emit, devices, objective.value)
     named = True
     if kind is not None:
         engine, named = manifesting.engine(kind, engine, chip)

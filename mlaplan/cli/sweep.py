@@ -150,6 +150,11 @@ def _check(file: str | None, plot: str | None, resume: bool, both: bool) -> None
         raise MlaplanError("--resume goes on with the parts beside a result: name it by -o")
     if file is None and plot is not None:
         raise MlaplanError("--plot draws the rows of a result: name it by -o")
+    if plot is not None:
+        from pathlib import Path
+
+        if not plot or (Path(plot).exists() and not Path(plot).is_dir()):
+            raise MlaplanError(f"--plot {plot}: expected a folder, there or to be made")
 
 
 def _study(config: str | None, given: dict[str, Any], settings: list[str] | None, plans: str | None) -> Study:

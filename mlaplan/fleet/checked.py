@@ -26,7 +26,25 @@ MOST_REPLICAS = 4
 FEWEST_REQUESTS, MOST_REQUESTS = 1000, 4000
 RESIDENCES = 4  # of a request's time in the fleet that are run
 CANDIDATES = 3  # instances that are simulated
+STEPS = 8  # down, one by one
 ABOVE = 3  # replicas beyond the formula's that are tried
+
+
+def fewest(passing: int, meets: Callable[[int], bool]) -> int:
+    """The fewest from 1 on that pass, below a number that does: one by one, then by steps twice as long each.
+
+    Past the first STEPS it takes for granted that more pass where fewer do: it asks some log2 of the number, not all.
+    """
+    failing, taken, step = 0, 0, 1
+    while passing - failing > 1:
+        step = step if taken < STEPS else 2 * step
+        tried = (passing + failing) // 2 if failing else max(passing - step, 1)
+        if meets(tried):
+            passing = tried
+        else:
+            failing = tried
+        taken += 1
+    return passing
 
 
 @dataclass(slots=True)
@@ -90,9 +108,7 @@ class Judge:
                 return None
             s = with_replicas(min(s.replicas, most))
         if self.meets(s):
-            while s.replicas > 1 and self.meets(with_replicas(s.replicas - 1)):
-                s = with_replicas(s.replicas - 1)
-            return s
+            return with_replicas(fewest(s.replicas, lambda n: self.meets(with_replicas(n))))
         for n in range(s.replicas + 1, s.replicas + ABOVE + 1):
             if below is not None and n * s.instance.chips >= below:
                 return None

@@ -90,6 +90,8 @@ def chip_of(document: source.Document, overrides: Sequence[str] = (), overlay: s
 
     _refuse_other_kind(document, "chip")
     if overlay is not None:
+        if not document.shipped:
+            build(Chip, document)  # what is wrong in it is told as its own, before anything is laid over it
         _lay_over(document, overlay)
     if overrides:
         from mlaplan.specs.override import apply
@@ -108,6 +110,10 @@ def _lay_over(document: source.Document, overlay: source.Document) -> None:
     if found.chip != document.data.get("name"):
         expected = f"{document.data.get('name')}, the chip beside it"
         raise SpecError([overlay.problem(("chip",), f"this calibrates {found.chip}", expected=expected)])
+    named = Path(overlay.file).name.removesuffix(f"{OVERLAY}.yaml").rpartition(".")[2]
+    if found.engine != named:
+        expected = f"{named}, as the name of the file says"
+        raise SpecError([overlay.problem(("engine",), f"these are the kernels of {found.engine}", expected=expected)])
     document.shipped = document.shipped and overlay.shipped
     data = document.data
     for op, fits in overlay.data.get("efficiency", {}).items():

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -118,9 +118,9 @@ def read(path: str) -> pd.DataFrame:
             frame = pd.read_parquet(path)
         elif form == "jsonl":
             with Path(path).open(encoding="utf-8") as stream:
-                frame = pd.DataFrame([json.loads(line) for line in stream])
+                frame = pd.DataFrame([_object(line, f"{path}:{n}") for n, line in enumerate(stream, 1)])
         else:
-            frame = _from_text(pd.read_csv(path, dtype=str, keep_default_na=False, na_values=[""]))
+            frame = _from_text(pd.read_csv(path, dtype=str, keep_default_na=False, na_values=[""]), path)
     except OSError as error:
         raise MlaplanError(f"{path}: cannot be read: {error.strerror or error}") from None
     except ValueError as error:
@@ -128,19 +128,44 @@ def read(path: str) -> pd.DataFrame:
     return typed(frame, path)
 
 
-def _from_text(frame: pd.DataFrame) -> pd.DataFrame:
+def _object(line: str, place: str) -> Any:
+    """A line of JSON that holds a row."""
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise MlaplanError(f"{place}: holds no row that can be read: {error}") from None
+    if not isinstance(found, dict):
+        raise MlaplanError(f"{place}: holds no row; expected an object of columns")
+    return found
+
+
+def _from_text(frame: pd.DataFrame, path: str) -> pd.DataFrame:
     """Columns of text as what they hold: numbers to the last digit, true and false."""
     known = {column.name: column.kind for column in columns()}
     kinds = {str(name): known.get(str(name)) or _kind_of(frame[name].dropna()) for name in frame}
     for name, kind in kinds.items():
         values = [None if text is None or text != text else text for text in frame[name]]
-        if kind == "int":
-            frame[name] = [None if text is None else int(text) for text in values]
-        elif kind == "float":
-            frame[name] = [math.nan if text is None else float(text) for text in values]
-        elif kind == "bool":
-            frame[name] = [text in ("true", "True") for text in values]  # pandas writes True
+        if kind != "text":
+            frame[name] = _values(values, kind, name, path)
     return frame.astype({name: DTYPES[kind] for name, kind in kinds.items()})
+
+
+READ: dict[str, tuple[Callable[[str], Any], Any]] = {"int": (int, None), "float": (float, math.nan)}
+TRUTH = {"true": True, "false": False, "True": True, "False": False}  # pandas writes True
+
+
+def _values(texts: list[str | None], kind: str, name: str, path: str) -> list[Any]:
+    """A column of numbers or truth values; the line of the first that is none is told."""
+    read_one, empty = READ.get(kind, (None, None))
+    out: list[Any] = []
+    for line, text in enumerate(texts, 2):  # below the names
+        try:
+            out.append(TRUTH[text or ""] if read_one is None else empty if text is None else read_one(text))
+        except (ValueError, KeyError):
+            shown = "is empty, as in a line that was cut" if text is None else f"holds '{text}'"
+            expected = {"int": "a whole number", "float": "a number"}.get(kind, "true or false")
+            raise MlaplanError(f"{path}:{line}: column '{name}' {shown}; expected {expected}") from None
+    return out
 
 
 def _kind_of(values: pd.Series[str]) -> str:
@@ -160,6 +185,10 @@ def typed(frame: pd.DataFrame, path: str = "these rows") -> pd.DataFrame:
     missing = [name for name in known if name not in frame]
     if missing:
         raise MlaplanError(f"{path}: is no result of a sweep: it has no column '{missing[0]}'")
+    for name in (name for name, kind in known.items() if kind == "bool" and frame[name].dtype != bool):
+        for row, value in enumerate(frame[name], 1):
+            if not isinstance(value, bool):  # what pandas would take for true
+                raise MlaplanError(f"{path}: row {row}: column '{name}' is neither true nor false")
     further = {name: _dtype(frame[name]) for name in frame if name not in known}
     return frame.astype(further | {name: DTYPES[kind] for name, kind in known.items()})
 

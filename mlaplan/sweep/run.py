@@ -72,7 +72,12 @@ class Means:
 def to_file(study: Study, out: Path, form: str, means: Means) -> Outcome:
     """Run the study and write its rows."""
     parts = Parts.begin(out, _plan(study, form, means), means.resume, means.chunk is not None)
-    outcome = _parts(study, parts, means)
+    try:
+        outcome = _parts(study, parts, means)
+    except MlaplanError:
+        if not parts.done():  # nothing to go on with: the next run needs no --resume
+            parts.remove()
+        raise
     try:
         with WholeFile(out, parts.folder / out.name) as stream:
             _join(study, parts, stream)

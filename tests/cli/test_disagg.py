@@ -104,6 +104,8 @@ def test_nothing_serves_apart(run: Run) -> None:
     [
         ("--kv-link 10GB/s", "--kv-link goes with --disagg on or auto"),
         ("--disagg auto --emit vllm", "--emit writes one engine's command"),
+        ("--disagg auto --objective pareto", "--disagg auto sizes pools by throughput, not by --objective pareto"),
+        ("--disagg on --objective latency", "not by --objective latency"),
         ("--disagg on --kv-link 10", "--kv-link: '10' has no unit"),
         ("--disagg on --kv-link 0GB/s", "--kv-link: above 0"),
         ("--disagg on --prefill-chip h100-smx", "h100-sxm"),

@@ -94,6 +94,12 @@ def test_a_full_disk_is_one_line() -> None:
     assert done.stderr == b"the result cannot be written: No space left on device\n"
 
 
+def test_with_stderr_closed_nothing_else_goes_to_stdout() -> None:
+    line = '"$0" -m mlaplan show no-such-chip 2>&-'
+    done = subprocess.run(["sh", "-c", line, sys.executable], stdout=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
 def test_a_closed_stdout_is_no_defect() -> None:
     line = '"$0" -m mlaplan list models >&-'
     done = subprocess.run(["sh", "-c", line, sys.executable], stderr=subprocess.PIPE, check=False)

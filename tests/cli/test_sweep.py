@@ -79,6 +79,7 @@ def test_nothing_feasible(run: Run) -> None:
         ),
         ((MODEL, CHIP, "--devices", "2", "-o", "no/out.csv"), "there is no folder no"),
         ((MODEL, CHIP, "--devices", "2", "--resume"), "--resume goes on with the parts beside a result: name it by -o"),
+        ((MODEL, CHIP, "--devices", "2", "-o", "x.csv", "--plot", MODEL), f"--plot {MODEL}: expected a folder"),
         ((MODEL, CHIP, "--devices", "2", "--plot", "x"), "--plot draws the rows of a result: name it by -o"),
         ((MODEL, CHIP, "--devices", "2", "--all", "--pareto"), "--all and --pareto"),
         ((MODEL, CHIP, "--devices", "2", "--rate", "1", "--concurrency", "1"), "both fix the load"),

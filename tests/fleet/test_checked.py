@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mlaplan.engines.load import load_profile
-from mlaplan.fleet.checked import Judge
+from mlaplan.fleet.checked import Judge, fewest
 from mlaplan.fleet.operating import Curve
 from mlaplan.fleet.size import Instance, Sized
 from mlaplan.plan import question
@@ -29,3 +29,17 @@ def test_one_instance_by_both(rate: float) -> None:
     assert formula.in_flight == pytest.approx(simulated.in_flight, rel=0.25)
     # the formula queues whole prompts, the engine mixes a next one into the steps of another
     assert simulated.ttft_s * 0.9 <= formula.ttft_s <= simulated.ttft_s * 1.8
+
+
+@pytest.mark.parametrize("passing", [1, 2, 3, 40, 1000, 15_753_157])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.999, 1.0])
+def test_the_fewest_of_many_are_found_without_asking_all(passing: int, share: float) -> None:
+    least, asked = max(round(share * passing), 1), []
+
+    def meets(n: int) -> bool:
+        asked.append(n)
+        return n >= least
+
+    assert fewest(passing, meets) == least
+    assert all(0 < n < passing for n in asked)
+    assert len(asked) == len(set(asked)) <= 60

@@ -98,3 +98,28 @@ def test_mistakes_are_told_in_the_overlays_own_lines(chip: Path) -> None:
     path = overlay(chip, "sglang", name="h200-sxm")
     with pytest.raises(SpecError, match=r"cal.yaml:2:7: this calibrates h200-sxm; expected h100-sxm"):
         load_chip(str(chip), engine="sglang")
+
+
+def test_the_engine_is_that_of_the_files_name(chip: Path) -> None:
+    overlay(chip, "vllm").rename(chip.with_name("h100-sxm.sglang.cal.yaml"))
+    with pytest.raises(SpecError, match=r"cal.yaml:3:9: these are the kernels of vllm; expected sglang, as the name"):
+        load_chip(str(chip), engine="sglang")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("efficiency", "[1]", r"efficiency: got a list"),
+        ("efficiency", "", r"efficiency: got an empty value"),
+        ("efficiency", "{gemm: 3}", r"efficiency.gemm: got 3"),
+        ("name", "", r"name: got an empty value"),
+    ],
+)
+def test_a_mistake_in_the_chip_is_told_as_its_own(chip: Path, key: str, value: str, told: str) -> None:
+    overlay(chip, "vllm", "efficiency: {}\nscale_up: {}\n")
+    lines = chip.read_text("utf-8").splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith(f"{key}:"))
+    end = next(n for n in range(start + 1, len(lines)) if not lines[n].startswith((" ", "#")))
+    chip.write_text("\n".join([*lines[:start], f"{key}: {value}", *lines[end:]]) + "\n", "utf-8")
+    with pytest.raises(SpecError, match=rf"{chip.name}:{start + 1}:.*{told}"):
+        load_chip(str(chip), engine="vllm")

@@ -269,3 +269,15 @@ def test_a_folder_that_is_something_else(tmp_path: Path) -> None:
     with pytest.raises(MlaplanError, match="is in the way"):
         to_file(toy(), tmp_path / "out.csv", "csv", Means(resume=True))
     assert (tmp_path / "out.csv.parts" / "mine").read_text() == "kept"
+
+
+def test_a_run_that_fails_before_its_first_part_leaves_nothing_in_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any) -> Any:
+        raise MlaplanError("no cluster")
+
+    monkeypatch.setattr("mlaplan.sweep.run.cluster", refused)
+    with pytest.raises(MlaplanError, match=r"^no cluster$"):
+        to_file(toy(**GRID), tmp_path / "out.csv", "csv", Means(dask="tcp://a:1"))
+    assert not list(tmp_path.iterdir())

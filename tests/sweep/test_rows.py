@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mlaplan.errors import MlaplanError
 from mlaplan.plan import recommend
 from mlaplan.report.plan_text import plan_rows
 from mlaplan.sweep import rows, study
 from mlaplan.sweep.answers import Planner
 from mlaplan.sweep.formats import plain
+from mlaplan.sweep.run import Means, to_file
 from mlaplan.sweep.study import Study
 
 from .toy import toy
@@ -162,3 +168,49 @@ def test_columns_are_those_of_recommend() -> None:
 def test_no_row_has_a_value_that_is_no_number(plans: str) -> None:
     for row in answers(toy(plans=plans, osl="1,16", devices="2")):
         assert not any(isinstance(value, float) and not math.isfinite(value) for value in row.values())
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Lines of the CSV of two points."""
+    out = tmp_path_factory.mktemp("rows") / "out.csv"
+    to_file(toy(isl="128", osl="16", concurrency="4"), out, "csv", Means())
+    return out.read_text("utf-8").splitlines()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda line: line[: line.rindex(",")], "column 'front' is empty, as in a line that was cut"),
+        (lambda line: line[:-1], "column 'front' holds '"),
+        (lambda line: line.replace(",true,", ",yes,", 1), "column 'feasible' holds 'yes'; expected true or false"),
+        (lambda line: line.replace(",128,", ",12x,", 1), "column 'isl' holds '12x'; expected a whole number"),
+    ],
+)
+def test_a_row_that_was_cut_or_changed_is_told_by_its_line(
+    tmp_path: Path, written: list[str], change: Callable[[str], str], told: str
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join([*written[:-1], change(written[-1])]) + "\n", "utf-8")
+    with pytest.raises(MlaplanError, match=re.escape(f"rows.csv:{len(written)}: {told}")):
+        rows.read(str(path))
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [("{", "rows.jsonl:2: holds no row that can be read"), ("[1]", "rows.jsonl:2: holds no row; expected an object")],
+)
+def test_a_line_of_json_that_is_no_row_is_told(tmp_path: Path, line: str, told: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"model": "a"}\n' + line + "\n", "utf-8")
+    with pytest.raises(MlaplanError, match=re.escape(told)):
+        rows.read(str(path))
+
+
+def test_a_row_of_json_without_a_truth_value_is_not_taken_for_true(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    to_file(toy(isl="128", osl="16", concurrency="4"), path, "jsonl", Means())
+    first, last = path.read_text("utf-8").splitlines()
+    path.write_text(first + "\n" + json.dumps({**json.loads(last), "feasible": None}) + "\n", "utf-8")
+    with pytest.raises(MlaplanError, match="row 2: column 'feasible' is neither true nor false"):
+        rows.read(str(path))

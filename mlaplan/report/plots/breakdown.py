@@ -101,7 +101,10 @@ def of_frame(frame: pd.DataFrame, x: str | None = None) -> Breakdown:
             for name, step, share in _steps(chosen, x, which)
             if step == step
         )
-        panels.append(Panel(f"{which} step", bars))
+        if bars:
+            panels.append(Panel(f"{which} step", bars))
+    if not panels:
+        raise Unfit("breakdown: no row has the time of a step")
     return Breakdown(subject.of_frame(rows, (x,)), tuple(panels))
 
 

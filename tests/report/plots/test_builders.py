@@ -236,3 +236,12 @@ def test_a_changed_figure_is_named_in_words_and_left_out_where_it_is_not(rows: p
     for factor, said in ((0.5, True), (1.0, False)):
         about = pareto.of_frame(slower[slower["chip.memory.bandwidth.factor"] == factor]).about
         assert ("memory.bandwidth x0.5" in about) is said and "factor" not in about
+
+
+def test_rows_without_the_time_of_a_step_have_no_breakdown() -> None:
+    rows = read(str(ROWS))
+    rows["decode_step_s"] = float("nan")
+    part = rows[rows["feasible"]].head(1)
+    assert [panel.name for panel in breakdown.of_frame(part).panels] == ["prefill step"]
+    with pytest.raises(Unfit, match="no row has the time of a step"):
+        breakdown.of_frame(part.assign(prefill_step_s=float("nan")))
