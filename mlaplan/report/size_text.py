@@ -148,8 +148,8 @@ def nothing(a: Answer) -> str:
     if not a.options:
         return f"{name}: no instance of up to {a.asked.largest} chips keeps the limits, however few requests it gets."
     return (
-        f"{name}: the formula asks for {a.options[0].chips:,} chips, but the simulator misses the limits there and with "
-        "up to 3 replicas more."
+        f"{name}: the formula asks for {a.options[0].chips:,} chips, but the simulator misses the limits there and "
+        "with up to 3 replicas more."
     )
 
 
