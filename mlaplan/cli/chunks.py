@@ -155,7 +155,7 @@ def chunks(
         from mlaplan.report.chunks_plot import draw
 
         draw(spec, found_chip, s, plot)
-        tell([f"wrote {plot}"])
+        tell([f"written to {plot}"])
     return EXIT_OK
 
 

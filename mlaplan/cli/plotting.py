@@ -93,7 +93,7 @@ def all_of_rows(path: str, where: Sequence[str], folder: str, width: float) -> i
     if Path(folder).suffix:
         raise MlaplanError(f"-o {folder}: without --kind all kinds are drawn; expected a folder")
     drawn = draw_sweep(rows(path, where), folder, width=width)
-    tell(f"written to {one}" if one.path else f"not drawn: {one}" for one in drawn)
+    tell(str(one) for one in drawn)
     return EXIT_OK if any(one.path for one in drawn) else EXIT_FINDINGS
 
 

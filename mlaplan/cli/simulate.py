@@ -100,7 +100,7 @@ def simulate(
         from mlaplan.report.simulate_plot import draw
 
         draw(found, plot)
-        tell([f"wrote {plot}"])
+        tell([f"written to {plot}"])
     return EXIT_OK if found.met else EXIT_FINDINGS
 
 

@@ -111,7 +111,7 @@ def sweep(
 ) -> int:
     """Price a whole grid of questions: the best plan of each point, its Pareto front or every plan.
 
-    Every option but the last takes several values: lists 8,16, steps 0:512:128, factors 1:4096:x2, logarithms
+    Options with VALUES take several: lists 8,16, steps 0:512:128, factors 1:4096:x2, logarithms
     1k:128k:log8. Exit code: 0 with a plan at any point, 1 if nothing is feasible.
     """
     given = {name: value for name, value in locals().items() if name in ASKED}

@@ -122,7 +122,7 @@ def verify(
         draw_cache_errors(
             cache_errors(shapes, contexts, list(FORMATS), logit_std, seed=seed), str(about["model"]), plot
         )
-        print(f"wrote {plot}", file=sys.stderr)
+        print(f"written to {plot}", file=sys.stderr)
     wrong = sum(not row.ok for row in rows)
     print(f"{len(rows)} variants, {wrong} out of tolerance", file=sys.stderr)
     return 1 if wrong else 0

@@ -76,7 +76,7 @@ def chips_table(answers: list[Answer]) -> Part:
         assert point is not None
         tok = s.rate * s.instance.q.workload.osl / s.chips
         rows.append([
-            name, str(s.chips), str(s.replicas), s.instance.strategy.label(), str(s.instance.strategy.batch),
+            name, f"{s.chips:,}", f"{s.replicas:,}", s.instance.strategy.label(), str(s.instance.strategy.batch),
             s.instance.strategy.kv_dtype, seconds(point.ttft_s), _tpot(a, point), words.plain(tok), usd(s, a),
         ])  # fmt: skip
     if all(row[-1] in ("-", "") for row in rows):
@@ -120,7 +120,7 @@ def _load(a: Answer, x: Load) -> list[str]:
         return [x.name, f"{x.rate:g}", "0", "-", "-", "-", "-", "none left"]
     kept = "kept" if x.meets else "overloaded" if not isfinite(p.ttft_s) else "missed"
     return [
-        x.name, f"{x.rate:.4g}", str(x.replicas), seconds(p.ttft_s), _tpot(a, p),
+        x.name, f"{x.rate:.4g}", f"{x.replicas:,}", seconds(p.ttft_s), _tpot(a, p),
         f"{p.in_flight:,.0f}/{p.slots:,}", words.percent(p.prompt_share), kept,
     ]  # fmt: skip
 
@@ -134,7 +134,7 @@ def rates_table(a: Answer) -> Part:
         tok = s.rate * s.instance.q.workload.osl / s.chips
         busy = s.rate / (s.replicas * s.instance.most_per_s)
         rows.append([
-            f"{s.rate:g}", str(s.chips), str(s.replicas), s.instance.strategy.label(), words.percent(busy),
+            f"{s.rate:g}", f"{s.chips:,}", f"{s.replicas:,}", s.instance.strategy.label(), words.percent(busy),
             words.plain(tok), usd(s, a),
         ])  # fmt: skip
     if all(row[-1] == "-" for row in rows):
@@ -148,8 +148,8 @@ def nothing(a: Answer) -> str:
     if not a.options:
         return f"{name}: no instance of up to {a.asked.largest} chips keeps the limits, however few requests it gets."
     return (
-        f"{name}: the formula asks for {a.options[0].chips} chips, but the simulator misses the limits there and with "
-        "up to 3 replicas more."
+        f"{name}: the formula asks for {a.options[0].chips:,} chips, but the simulator misses the limits there and "
+        "with up to 3 replicas more."
     )
 
 
@@ -163,7 +163,7 @@ def method(answers: list[Answer]) -> str:
     if not a.asked.simulate:
         return f"{search} All figures are the formula's; --simulate lets the simulator decide."
     said = [
-        f"{x.formula.chips} of {x.asked.q.setting.chip.name}"
+        f"{x.formula.chips:,} of {x.asked.q.setting.chip.name}"
         for x in answers
         if x.formula is not None and (x.best is None or x.best.chips != x.formula.chips)
     ]

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from mlaplan.report.tables import aligned, as_csv, as_json, as_markdown, wrapped
+from mlaplan.report.grid import Column, grid, text
+from mlaplan.report.tables import as_csv, as_json, as_markdown, wrapped
 
 if TYPE_CHECKING:
     from mlaplan.kernel.verify import Row
@@ -26,7 +27,8 @@ def render(about: Mapping[str, Any], rows: Sequence[Row], how: str) -> str:
     if how == "md":
         return as_markdown(HEADER, cells)
     head = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in about.items() if value is not None)
-    return f"{wrapped(head)}\n\n{aligned(cells, header=HEADER)}"
+    columns = [text(title) if title in ("variant", "verdict") else Column(title) for title in HEADER]
+    return f"{wrapped(head)}\n\n{grid(columns, cells)}"
 
 
 def _finite(row: Row) -> dict[str, Any]:

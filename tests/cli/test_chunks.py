@@ -110,7 +110,7 @@ def test_drawn_traffic(run: Run) -> None:
 def test_plot(run: Run, suffix: str) -> None:
     result = run(*SC11, "--plot", f"timeline.{suffix}")
     assert result.code == 0
-    assert result.err == f"wrote timeline.{suffix}\n"
+    assert result.err == f"written to timeline.{suffix}\n"
     content = Path(f"timeline.{suffix}").read_bytes()
     assert content.startswith(b"\x89PNG" if suffix == "png" else b"<?xml")
     if suffix == "svg":

@@ -49,9 +49,12 @@ def limits(a: Answer) -> Section:
     moe = any(f.kind == "moe" for f in a.q.setting.model.ffn.values())
     nodes = a.devices > a.q.setting.chip.scale_up.chips_per_node
     items = [
-        "Lengths are means: distributions, bursts, queues that drain, warm-up and preemption are not in these figures.",
-        "Prefill and decode share the chips; prefill and decode on separate chips are not compared here.",
-        "A shared prefix is the number that was given; cache tiers in host memory or on disk, and eviction, are not.",
+        "Lengths are means: distributions, bursts, queues that drain, warm-up and preemption are not in these figures; "
+        "`mlaplan simulate` runs requests through a saved plan.",
+        "Prefill and decode share the chips; on chips of their own they are priced by "
+        "`mlaplan recommend --disagg auto`.",
+        "A shared prefix is the number that was given; eviction is not modelled, and tiers behind the "
+        "chips are priced by `mlaplan tiers`.",
     ]
     if moe:
         items.append(

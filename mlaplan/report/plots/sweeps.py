@@ -45,9 +45,9 @@ class Drawn:
 
     def __str__(self) -> str:
         if self.path is None:
-            return self.why if self.why.startswith(self.kind) else f"{self.kind}: {self.why}"
+            return f"not drawn: {self.why if self.why.startswith(self.kind) else f'{self.kind}: {self.why}'}"
         chosen = ", ".join(f"{name} {value}" for name, value in self.at.items())
-        return f"{self.path} ({chosen})" if chosen else str(self.path)
+        return f"written to {self.path} ({chosen})" if chosen else f"written to {self.path}"
 
 
 def one(
