@@ -142,7 +142,13 @@ def _parts(study: Study, parts: Parts, means: Means) -> Outcome:
     for part in done:
         first, last = parts.plan.range_of(part)
         outcome.kept += last - first
-        outcome.feasible |= any(cell in (True, "true") for (cell,) in form.cells(parts.path(part), ["feasible"]))
+        try:
+            found = [cell for (cell,) in form.cells(parts.path(part), ["feasible"])]
+        except (ValueError, LookupError):
+            found = []
+        if len(found) < last - first:  # every point has a row or more
+            raise MlaplanError(f"{parts.path(part)}: is damaged; remove it, and --resume computes it again")
+        outcome.feasible |= any(cell in (True, "true") for cell in found)
     if outcome.kept:
         means.tell(outcome.kept, 0)
     try:
