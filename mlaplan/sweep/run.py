@@ -126,7 +126,7 @@ def _join(study: Study, parts: Parts, out: IO[bytes]) -> None:
 def _left(message: str, parts: Parts) -> str:
     """The message, and what is whole."""
     done = len(parts.done())
-    if not parts.folder.exists():
+    if not done:
         return message
     return f"{message}; {done} of {parts.plan.count} parts are whole in {parts.folder}: go on with --resume"
 
@@ -142,7 +142,13 @@ def _parts(study: Study, parts: Parts, means: Means) -> Outcome:
     for part in done:
         first, last = parts.plan.range_of(part)
         outcome.kept += last - first
-        outcome.feasible |= any(cell in (True, "true") for (cell,) in form.cells(parts.path(part), ["feasible"]))
+        try:
+            found = [cell for (cell,) in form.cells(parts.path(part), ["feasible"])]
+        except (ValueError, LookupError):
+            found = []
+        if len(found) < last - first:  # every point has a row or more
+            raise MlaplanError(f"{parts.path(part)}: is damaged; remove it, and --resume computes it again")
+        outcome.feasible |= any(cell in (True, "true") for cell in found)
     if outcome.kept:
         means.tell(outcome.kept, 0)
     try:
@@ -173,7 +179,9 @@ def _computed(study: Study, parts: Parts, todo: list[int], means: Means) -> Iter
             while True:
                 for part in left:
                     first, last = parts.plan.range_of(part)
-                    job = executor.submit(compute, token, payload, parts.plan.form, first, last, version=__version__)
+                    asked = (token, payload, parts.plan.form, first, last)
+                    with _no_interruption():  # a process that starts now takes over what is held back
+                        job = executor.submit(compute, *asked, version=__version__)
                     waiting[job] = part
                     if len(waiting) >= ahead:
                         break
@@ -203,6 +211,21 @@ def _executor(token: str, study: Study, means: Means, parts: int) -> Iterator[tu
         yield pool, AHEAD * workers, None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _no_interruption() -> Iterator[None]:
+    """Holds ^C back for so long: it is the parent's to tell, and a worker that still starts would tell it too."""
+    import signal
+
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

@@ -17,8 +17,8 @@ import pytest
 from mlaplan.errors import MlaplanError
 from mlaplan.sweep import read
 from mlaplan.sweep.formats import GROUP_ROWS
-from mlaplan.sweep.parts import MANIFEST, UNFINISHED, Unwritten
-from mlaplan.sweep.run import Means, to_file
+from mlaplan.sweep.parts import MANIFEST, UNFINISHED, Parts, Unwritten
+from mlaplan.sweep.run import Means, _no_interruption, _plan, to_file
 
 from .toy import environment, run, toy, words
 
@@ -281,3 +281,23 @@ def test_a_run_that_fails_before_its_first_part_leaves_nothing_in_the_way(
     with pytest.raises(MlaplanError, match=r"^no cluster$"):
         to_file(toy(**GRID), tmp_path / "out.csv", "csv", Means(dask="tcp://a:1"))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no signals to hold back")
+def test_an_interruption_waits_until_a_worker_has_started() -> None:
+    held = False
+    with pytest.raises(KeyboardInterrupt):  # noqa: SIM117
+        with _no_interruption():
+            os.kill(os.getpid(), signal.SIGINT)
+            held = True
+    assert held
+
+
+@pytest.mark.parametrize("content", [b"", b"\xa3\xff\n", b"a,b,c\n"])
+def test_a_damaged_part_is_told(tmp_path: Path, content: bytes) -> None:
+    study, out = toy(**GRID), tmp_path / "out.csv"
+    parts = Parts.begin(out, _plan(study, "csv", Means(chunk=8)), False, True)
+    parts.path(0).write_bytes(content)
+    with pytest.raises(MlaplanError, match="part-000000: is damaged; remove it"):
+        to_file(study, out, "csv", Means(chunk=8, resume=True))
+    assert parts.folder.exists()
