@@ -72,11 +72,13 @@ def deployment(launch: Launch, asked: Asked, model_word: Word | None, folder: Pa
 
 def _in_folder(text: str, folder: Path | None) -> str:
     """What a comment names: a name as it is, a path beside the file, which must not lead out of what is checked."""
-    if "/" not in text and not text.lower().endswith((".yaml", ".yml", ".json")):
+    if not text.startswith("~") and "/" not in text and not text.lower().endswith((".yaml", ".yml", ".json")):
         return text
     root = folder or Path()
     try:
-        inside = "\0" not in text and (root / text).resolve().is_relative_to(root.resolve())
+        inside = (
+            not text.startswith("~") and "\0" not in text and (root / text).resolve().is_relative_to(root.resolve())
+        )
     except (OSError, RuntimeError):
         inside = False
     if not inside:

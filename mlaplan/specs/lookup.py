@@ -199,7 +199,7 @@ def find(kind: str, name_or_path: str) -> str:
     """The file that a name or path of this kind stands for."""
     if not name_or_path.strip() or "\0" in name_or_path:
         raise UnknownName(kind, name_or_path.replace("\0", "\\0"), [name for name, _ in _names(kind)])
-    path = Path(name_or_path).expanduser()
+    path = _home(Path(name_or_path))
     looks_like_a_path = name_or_path.startswith((".", "~", "/")) or len(path.parts) > 1
     if looks_like_a_path or path.suffix.lower() in SUFFIXES or path.is_file():
         config = path / "config.json"
@@ -210,6 +210,14 @@ def find(kind: str, name_or_path: str) -> str:
     if (path / "config.json").is_file() and kind == "model":
         return str(path / "config.json")
     return _by_other_name(kind, name_or_path, known)
+
+
+def _home(path: Path) -> Path:
+    """The path with `~` filled in, as it stands where no such user is known."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
 
 
 def _by_other_name(kind: str, name: str, known: dict[str, str]) -> str:

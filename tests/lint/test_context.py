@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from mlaplan.lint.versions import candidates
 from tests.cli.conftest import Run
 from tests.lint.conftest import Lint
@@ -86,6 +88,12 @@ spec:
     assert found["MLA201"].message.startswith("DeepSeek-R1 takes 79.5 GiB of weights a chip with TP8")
     assert found["MLA401"].message.startswith("vLLM 0.9.2 has no flag --no-such")
     assert "MLA004" not in found
+
+
+@pytest.mark.parametrize("chip", ["~20", "~/h100-sxm.yaml", "../h100-sxm.yaml"])
+def test_a_comment_leads_nowhere_else(lint: Lint, chip: str) -> None:
+    found = [one for one in lint(f"# mlaplan: chip={chip}\nvllm serve x\n") if one.code == "MLA005"]
+    assert [one.message.split(" leads out of")[0] for one in found] == [chip]
 
 
 def test_comments_that_say_nothing(lint: Lint) -> None:

@@ -151,3 +151,9 @@ def test_every_shipped_file_is_known_by_its_own_name() -> None:
         assert load_chip(file).name == name
     for name, file in model_names():
         assert load_model(file).name == name
+
+
+@pytest.mark.parametrize("name", ["~20", "~no-such-user/chip.yaml"])
+def test_the_home_of_nobody_is_no_file(name: str) -> None:
+    with pytest.raises(Unreadable, match="no such file"):
+        load_chip(name)
