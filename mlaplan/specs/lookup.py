@@ -201,15 +201,23 @@ def find(kind: str, name_or_path: str) -> str:
         raise UnknownName(kind, name_or_path.replace("\0", "\\0"), [name for name, _ in _names(kind)])
     path = _home(Path(name_or_path))
     looks_like_a_path = name_or_path.startswith((".", "~", "/")) or len(path.parts) > 1
-    if looks_like_a_path or path.suffix.lower() in SUFFIXES or path.is_file():
+    if looks_like_a_path or path.suffix.lower() in SUFFIXES or _is_file(path):
         config = path / "config.json"
-        return str(config if config.is_file() else path)
+        return str(config if _is_file(config) else path)
     known = dict(_names(kind))
     if name_or_path in known:
         return known[name_or_path]
-    if (path / "config.json").is_file() and kind == "model":
+    if _is_file(path / "config.json") and kind == "model":
         return str(path / "config.json")
     return _by_other_name(kind, name_or_path, known)
+
+
+def _is_file(path: Path) -> bool:
+    """Whether there is such a file; a name too long to be one is none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _home(path: Path) -> Path:

@@ -157,3 +157,8 @@ def test_every_shipped_file_is_known_by_its_own_name() -> None:
 def test_the_home_of_nobody_is_no_file(name: str) -> None:
     with pytest.raises(Unreadable, match="no such file"):
         load_chip(name)
+
+
+def test_a_name_too_long_for_a_file_is_an_unknown_name() -> None:
+    with pytest.raises(UnknownName):
+        load_chip("h2" * 400)
