@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mlaplan.cli.answers import OVERRIDES, PINS
 from mlaplan.cli.questions import tell
 from mlaplan.errors import EXIT_FINDINGS, EXIT_OK, MlaplanError, did_you_mean
 from mlaplan.report.plots import KINDS
@@ -154,10 +155,10 @@ def _asked(
     lengths = [questions.tokens(f"--{n}", given[n]) if given[n] else d for n, d in (("isl", ISL), ("osl", OSL))]
     load = {name: given[name] for name in ("concurrency", "rate", "prefix", "ttft", "tpot")}
     work = questions.workload(*lengths, **load)
-    pins = strategies.given(**{name: given[name] for name in PINNED})
+    pins = strategies.given(**{name: given[name] for name in PINS})
     for n in counts:
         strategies.check_pins(pins, n)
-    own = questions.overrides(**{name: given[name] for name in OWN})
+    own = questions.overrides(**{name: given[name] for name in OVERRIDES})
     subject = questions.subject(names[0], names[1], given["engine"], given["settings"])
     questions.check_drafts(subject.model, given["mtp"], given["mtp_accept"])
     strategies.check_precision(subject, pins)
@@ -166,16 +167,6 @@ def _asked(
     if taken:
         tell([f"not given and taken: {' '.join(taken)}"])
     return question(subject.chip, subject.model, subject.profile, work, own), pins, own
-
-
-PINNED = (
-    "tp", "pp", "dp", "ep", "dcp", "cp", "replicas", "kv_layout", "kv_dtype", "weight_dtype", "block_size", "mtp",
-    "batch", "prefill_chunk", "two_batch_overlap",
-)  # fmt: skip
-OWN = (
-    "memory_fraction", "reserve", "price", "imbalance", "mtp_accept", "redundant_experts", "dcp_merge",
-    "dcp_interleave",
-)  # fmt: skip
 
 
 def _recommended(q: Question, devices: int, objective: str, pins: Mapping[str, Any], own: Overrides) -> Recommendation:
