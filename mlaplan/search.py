@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,8 +117,8 @@ def blocks(q: Question, devices: int, pins: Mapping[str, Any], found: Found) -> 
     for start in range(0, size(table), per_block):
         part = space.expand(table.take(slice(start, start + per_block)), ax)
         part = apply(q, "choice", part.having(batch=np.ones(size(part), dtype=np.int64)), found)
-        if size(part):
-            yield part
+        if size(part):  # within a depth, rows of one batch before those that overlap two: most prices of these add up
+            yield part.take(np.argsort(2 * part["pp"] + part["two_batch_overlap"], kind="stable"))
 
 
 def domains(q: Question, structures: Table, ax: space.Axes, pins: Mapping[str, Any]) -> dict[str, Domain]:
@@ -261,13 +262,15 @@ def primed(q: Question, block: Table, memo: Memo) -> Iterator[Table]:
 
     What the block's rows are made of is priced at once, so that the slices only look it up.
     """
-    cells, primer, work = step.decode_cells(block), Primer(memo), q.workload
-    capacity.prime(q.setting, block, primer)
-    step.decode_blocks(q.setting, cells, work.mean_context, primer)
-    prompts = Prefill(work.new_tokens, work.prefix_tokens)
-    step.prefill_blocks(q.setting, _prefill_steps(block), prompts, primer)
-    for rows in _slices(block["pp"]):
-        yield cells.take(rows)
+    cells, work = step.decode_cells(block), q.workload
+    parts = [cells.take(rows) for rows in _slices(block)]
+    with Primer(memo) as primer:
+        capacity.prime(q.setting, block, primer)
+        for part in parts:  # their keys stay with them
+            step.decode_blocks(q.setting, part, work.mean_context, primer)
+        prompts = Prefill(work.new_tokens, work.prefix_tokens)
+        step.prefill_blocks(q.setting, _prefill_steps(block), prompts, primer)
+    yield from parts
 
 
 def _prefill_steps(block: Table) -> Table:
@@ -277,14 +280,20 @@ def _prefill_steps(block: Table) -> Table:
     return every.having(step_tokens=np.tile(tokens, size(steps)))
 
 
-def _slices(depths: NDArray[np.int64]) -> Iterator[slice]:
-    """At most `SLICE_ROWS` neighbouring rows of the same depth."""
-    ends = [*(np.flatnonzero(np.diff(depths)) + 1).tolist(), len(depths)]
-    start = 0
-    for end in ends:
-        for first in range(start, end, SLICE_ROWS):
-            yield slice(first, min(first + SLICE_ROWS, end))
-        start = end
+def _slices(block: Table) -> Iterator[slice]:
+    """At most `SLICE_ROWS` neighbouring rows of the same depth; of long runs, also of the same overlap of batches."""
+    for deep in _runs(block["pp"], 0):
+        overlaps = block["two_batch_overlap"][deep]
+        for run in _runs(overlaps, deep.start) if len(overlaps) > SLICE_ROWS else (deep,):
+            for first in range(run.start, run.stop, SLICE_ROWS):
+                yield slice(first, min(first + SLICE_ROWS, run.stop))
+
+
+def _runs(column: NDArray[np.int64], offset: int) -> Iterator[slice]:
+    """Runs of equal values, numbered from `offset` on."""
+    edges = [0, *(np.flatnonzero(np.diff(column)) + 1).tolist(), len(column)]
+    for start, end in pairwise(edges):
+        yield slice(offset + start, offset + end)
 
 
 def search(

@@ -168,6 +168,12 @@ def size(table: Mapping[str, Any]) -> int:
     return len(next(iter(table.values())))
 
 
+def uniform(column: NDArray[Any]) -> Any:
+    """The one value of a column, or the column where it has several."""
+    first = column[:1]
+    return first[0] if len(column) and (column == first).all() else column
+
+
 def distinct(table: Table, names: tuple[str, ...]) -> tuple[Table, NDArray[np.intp]]:
     """(distinct combinations of the named columns, index of its combination for every row)."""
     key, radix = table.key(names)
@@ -256,7 +262,15 @@ class _Known:
         self.columns: Columns = {}
         self.count = 1
 
-    def add(self, keys: NDArray[np.int64], priced: Mapping[str, Any]) -> None:
+    def learn(
+        self, wanted: NDArray[np.bool_], table: Table, names: tuple[str, ...], price: Callable[[Table], Any]
+    ) -> None:
+        """Prices the wanted combinations that are not priced yet. table: one that has their domains."""
+        keys = np.flatnonzero(wanted)
+        keys = keys[self.slots[keys] == 0]
+        if not len(keys):
+            return
+        priced = price(table.of_keys(names, table.key(names)[1], keys))
         self.slots[keys] = np.arange(self.count, self.count + len(keys), dtype=np.int32)
         self.count += len(keys)
         nothing = np.full(1, np.nan)  # in slot 0
@@ -318,12 +332,9 @@ class Memo:
         known: _Known, table: Table, names: tuple[str, ...], key: NDArray[np.intp], price: Callable[[Table], Any]
     ) -> None:
         """Prices those of the keys that are not known yet."""
-        seen = np.zeros(len(known.slots), dtype=bool)
-        seen[key] = True
-        keys = np.flatnonzero(seen)
-        keys = keys[known.slots[keys] == 0]
-        if len(keys):
-            known.add(keys, price(table.of_keys(names, table.key(names)[1], keys)))
+        wanted = np.zeros(len(known.slots), dtype=bool)
+        wanted[key] = True
+        known.learn(wanted, table, names, price)
 
     @staticmethod
     def _unkept(
@@ -338,10 +349,11 @@ class Memo:
 
 
 class Primer(Memo):
-    """Fills a memo from a large table in one go, without spreading anything over its rows."""
+    """Collects what tables are made of, without spreading anything over their rows; prices each kind once at its end."""
 
     def __init__(self, memo: Memo) -> None:
         self._known = memo._known
+        self._wanted: dict[str, tuple[NDArray[np.bool_], Callable[[NDArray[np.bool_]], None]]] = {}
 
     def factored(
         self, kind: str, table: Table, names: tuple[str, ...], price: Callable[[Table], Mapping[str, Any]]
@@ -350,5 +362,18 @@ class Primer(Memo):
         key, radix = table.key(names)
         combinations = math.prod(radix)
         if combinations <= LARGEST_KEY:
-            self._learn(self._of(kind, combinations), table, names, key, price)
+            if kind not in self._wanted:
+                known = self._of(kind, combinations)
+                self._wanted[kind] = (
+                    np.zeros(combinations, dtype=bool), lambda wanted: known.learn(wanted, table, names, price)
+                )  # fmt: skip
+            self._wanted[kind][0][key] = True
         return Spread({})
+
+    def __enter__(self) -> Primer:
+        return self
+
+    def __exit__(self, failed: object, *_: object) -> None:
+        if failed is None:
+            for wanted, learn in self._wanted.values():
+                learn(wanted)

@@ -110,7 +110,8 @@ def decode(
     cells = step.decode_cells(table)
     return _by_depth(
         cells,
-        lambda: step.decode_blocks(s, cells, context, Primer(memo)),
+        memo,
+        lambda primer: step.decode_blocks(s, cells, context, primer),
         lambda pp, rows, sub: _decode(s, sub, pp, context, budget, need_tokens[rows], memo, detail),
     )
 
@@ -125,12 +126,16 @@ def _decode(
     total, slowest_s = all_stages_s(s, pp, times, host), Slowest(times, host)
     m = step.micro_batches(pp, cells["batch"])
     send: Numeric = step.send_times(s, cells, _micro_batch_tokens(cells)) if pp > 1 else 0.0
+
+    def round_of(cut: pipeline.Cut) -> Numeric:
+        return pipeline.round_s(slowest_s(cut), total, send, pp, m) if pp > 1 else total
+
     best = np.zeros(n, dtype=np.int64)
     tokens: Numeric = memory.tokens(cuts[0])
-    round_s: Numeric = pipeline.round_s(slowest_s(cuts[0]), total, send, pp, m)
+    round_s = round_of(cuts[0])
     for c, cut in enumerate(cuts[1:], 1):
         held = memory.tokens(cut)
-        other = pipeline.round_s(slowest_s(cut), total, send, pp, m)
+        other = round_of(cut)
         # the faster of two that hold what is needed, else the roomier
         fits = tokens >= need
         better = (fits & (held >= need) & (other < round_s)) | (~fits & (held > tokens))
@@ -180,7 +185,8 @@ def prefill(
         cells = step.prefill_cells(unique, unique["prompt_tokens"])
         return _by_depth(
             cells,
-            lambda: step.prefill_blocks(s, cells, prompts, Primer(memo)),
+            memo,
+            lambda primer: step.prefill_blocks(s, cells, prompts, primer),
             lambda pp, _, sub: _prefill(s, sub, pp, prompts, memo, detail),
         )
 
@@ -201,7 +207,9 @@ def _prefill(s: Setting, cells: Table, pp: int, prompts: Prefill, memo: Memo, de
     return out
 
 
-def _by_depth(cells: Table, prime: Callable[[], object], price: Callable[[int, Any, Table], Columns]) -> Columns:
+def _by_depth(
+    cells: Table, memo: Memo, prime: Callable[[Primer], object], price: Callable[[int, Any, Table], Columns]
+) -> Columns:
     """`price(pp, rows, sub_table)` for each pipeline depth, put back in the order of the rows.
 
     prime: prices what several depths have in common at once.
@@ -209,7 +217,8 @@ def _by_depth(cells: Table, prime: Callable[[], object], price: Callable[[int, A
     depths = rows_by_depth(cells)
     if len(depths) == 1:
         return price(depths[0][0], slice(None), cells)
-    prime()
+    with Primer(memo) as primer:
+        prime(primer)
     out: Columns = {}
     for pp, rows, sub in depths:
         for name, column in price(pp, rows, sub).items():

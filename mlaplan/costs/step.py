@@ -17,7 +17,7 @@ import numpy as np
 
 from mlaplan.costs import collectives as net
 from mlaplan.costs import dense, operators, pipeline
-from mlaplan.costs.factor import Columns, Memo, Spread, Table, by_values, size
+from mlaplan.costs.factor import Columns, Memo, Spread, Table, by_values, size, uniform
 from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op
 from mlaplan.costs.moe import MoeChoice
 from mlaplan.costs.operators import Prefill
@@ -82,11 +82,12 @@ def micro_batches(pp: Numeric, batch: Numeric) -> Numeric:
 def decode_cells(table: Table) -> Table:
     """The table with the columns that decode operators depend on: sequences of a micro-batch, queries of each and all.
 
-    A draft has one query for each sequence, so `q_len` may also become 1 and `tokens` `seqs`.
+    A draft has one query for each sequence, so `q_len` may also become 1 and `tokens` `seqs`. A table that has them
+    stays as it is, with the keys it knows.
     """
-    m = micro_batches(table["pp"], table["batch"])
-    halves = 1 + table["two_batch_overlap"]
-    seqs = ceil_div(ceil_div(table["batch"], m), halves)
+    if "seqs" in table:
+        return table
+    seqs = ceil_div(table["batch"], table["pp"] * (1 + table["two_batch_overlap"]))
     q_len = 1 + table["mtp"]
     cells = table.having(seqs=seqs, q_len=q_len, tokens=seqs * q_len).settled((*KEYS, "seqs"))
     one = np.ones(1, dtype=np.int64)
@@ -239,22 +240,30 @@ def layer_times(
 ) -> tuple[list[Numeric], list[Numeric]]:
     """(time, with `detail` exposed link time) of one layer of each kind and micro-batch, two-batch overlap applied."""
     times, links = [], []
-    overlaps = table["two_batch_overlap"]
-    calls = 1.0 + overlaps
+    overlaps = uniform(table["two_batch_overlap"])
+    overlapped = np.ndim(overlaps) > 0 or overlaps > 0
     for kind in pipeline.layer_kinds(s.model):
-        names = (*kind.attention, *kind.ffn)
-        chip = calls * reduce(add, [blocks[f"{n}.chip"] for n in names])
-        link = calls * reduce(add, [blocks[f"{n}.link"] for n in names])
-        saved = hidden_s(s, chip, link, decode, overlaps)
-        times.append(chip + link - saved)
-        if detail:
-            links.append(link - saved)
+
+        def all_of(part: str, names: tuple[str, ...] = (*kind.attention, *kind.ffn)) -> Numeric:
+            return _both_halves(overlaps, reduce(add, [blocks[f"{name}.{part}"] for name in names]))
+
+        time, link = all_of("time"), all_of("link") if overlapped or detail else 0.0
+        if overlapped:
+            saved = hidden_s(s, all_of("chip"), link, decode, overlaps)
+            time, link = time - saved, link - saved
+        times.append(time)
+        links.append(link)
     return times, links
+
+
+def _both_halves(overlaps: Numeric, one: Numeric) -> Numeric:
+    """The time of a half, twice where two batches overlap."""
+    return one if np.ndim(overlaps) == 0 and overlaps == 0 else (1.0 + overlaps) * one
 
 
 def edge_times(blocks: Spread, name: str, table: Table, part: str) -> Numeric:
     """`time` or `link` time of the embedding or the head, both halves of a batch."""
-    return (1.0 + table["two_batch_overlap"]) * blocks[f"{name}.{part}"]
+    return _both_halves(uniform(table["two_batch_overlap"]), blocks[f"{name}.{part}"])
 
 
 def mtp_times(s: Setting, blocks: Spread, table: Table, part: str) -> Numeric:
@@ -263,7 +272,7 @@ def mtp_times(s: Setting, blocks: Spread, table: Table, part: str) -> Numeric:
     if mtp is None or f"@mtp.{part}" not in blocks:
         return 0.0
     one = blocks[f"@mtp.{part}"] + blocks[f"@mtp {mtp.attention}.{part}"] + blocks[f"@mtp {mtp.ffn}.{part}"]
-    return table["mtp"] * (1.0 + table["two_batch_overlap"]) * one
+    return table["mtp"] * _both_halves(uniform(table["two_batch_overlap"]), one)
 
 
 def stage_times(
