@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mlaplan import ranking, space
 from mlaplan.costs import capacity, phases, prefix, step
-from mlaplan.costs.factor import Columns, Domain, Memo, Primer, Table, distinct, domain, size
+from mlaplan.costs.factor import Columns, Domain, Memo, Primer, Table, distinct, domain, size, unique
 from mlaplan.costs.operators import Prefill
 from mlaplan.costs.pipeline import MOST_CUTS
 from mlaplan.costs.precision import weight_targets
@@ -275,7 +275,7 @@ def primed(q: Question, block: Table, memo: Memo) -> Iterator[Table]:
 
 def _prefill_steps(block: Table) -> Table:
     """What the prefill steps of the block's rows can be: few, so all numbers of tokens with all the rest."""
-    steps, tokens = distinct(block, step.PREFILL_KEYS)[0], block.domain("step_tokens").values
+    steps, tokens = unique(block, step.PREFILL_KEYS), block.domain("step_tokens").values
     every = steps.take(np.repeat(np.arange(size(steps)), len(tokens)))
     return every.having(step_tokens=np.tile(tokens, size(steps)))
 

@@ -9,15 +9,16 @@ parallelism multiplies it. Each candidate cut of the pipeline has its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlaplan.costs import memory, pipeline, placement
-from mlaplan.costs.factor import Columns, Memo, Primer, Spread, Table, by_values, distinct, size
+from mlaplan.costs.factor import Columns, Memo, Primer, Spread, Table, by_values, distinct, size, unique
 from mlaplan.costs.prefix import Shared
-from mlaplan.costs.roofline import Numeric, ceil_div
+from mlaplan.costs.roofline import ROUNDING, Numeric, ceil_div
 from mlaplan.strategy import KV_DTYPES, KV_LAYOUTS, WEIGHT_DTYPES
 
 if TYPE_CHECKING:
@@ -86,9 +87,9 @@ def kv_columns(s: Setting, table: Table, memo: Memo) -> Spread:
 
 def prime(s: Setting, table: Table, memo: Primer) -> None:
     """Teaches the memo the sizes that the table's rows are made of, at once and not part by part."""
-    unique = distinct(table, PER_STAGE)[0]
-    weight_columns(s, unique, memo)
-    kv_columns(s, unique, memo)
+    parts = unique(table, PER_STAGE)
+    weight_columns(s, parts, memo)
+    kv_columns(s, parts, memo)
 
 
 def other_items(s: Setting, table: Table, budget: Budget, memo: Memo) -> dict[str, Numeric]:
@@ -171,7 +172,7 @@ class StageBytes(NamedTuple):
 
 
 def _stage_columns(s: Setting, pp: int, stages: Sequence[pipeline.Stage], table: Table, memo: Memo) -> Spread:
-    """`weights0`, `kv0`, ...: bytes of these stages, which are all that pipelines of this depth have."""
+    """`weights0`, `kv0`, ...: bytes of these stages, all that pipelines of this depth have; the most of each."""
 
     def price(u: Table) -> Columns:
         w, k = weight_columns(s, u, memo), kv_columns(s, u, memo)
@@ -180,6 +181,8 @@ def _stage_columns(s: Setting, pp: int, stages: Sequence[pipeline.Stage], table:
         for i, stage in enumerate(stages):
             one = stage_bytes(s, stage, w, k, with_mtp)
             out |= {f"weights{i}": np.asarray(one.weights), f"kv{i}": np.asarray(one.kv_per_token)}
+        for name in ("weights", "kv"):
+            out[f"most {name}"] = np.max([out[f"{name}{i}"] for i in range(len(stages))], axis=0)
         return out
 
     return memo.factored(f"stages of {pp}", table, PER_STAGE, price)
@@ -240,12 +243,37 @@ class Space:
             known = self._stages[stage] = Room(left / kv, weights, kv)
         return known
 
+    def ample(self, tokens: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Where a stage with the weights of the heaviest and the cache of the largest would hold so many tokens.
+
+        There every cut does; elsewhere some may.
+        """
+        left = self.cache_share * (self.free - self._bytes["most weights"])
+        return left > (1.0 + ROUNDING) * tokens * self._bytes["most kv"]
+
+    def part(self, rows: NDArray[np.intp]) -> Space:
+        """The memory of some of the rows."""
+        one = copy(self)
+        one._bytes, one.free, one._stages = self._bytes.take(rows), self.free[rows], {}
+        return one
+
     def tokens(self, cut: pipeline.Cut) -> Numeric:
         """Distinct tokens that the fullest stage holds; negative where not even the weights fit."""
         least, *others = (self._room(stage).kv_tokens for stage in cut.stages)
         for room in others:
             least = np.minimum(least, room)
         return np.floor(least)
+
+    def tokens_under(self, cuts: Sequence[pipeline.Cut], chosen: NDArray[np.int64]) -> Numeric:
+        """The same under the cut chosen in each row."""
+        out = np.zeros(len(chosen))
+        for c, cut in enumerate(cuts):
+            rows = np.flatnonzero(chosen == c)
+            if len(rows) == len(chosen):
+                return self.tokens(cut)
+            if len(rows):
+                out[rows] = self.part(rows).tokens(cut)
+        return out
 
     def room(self, cut: pipeline.Cut) -> Room:
         """The same with what the fullest stage holds besides."""

@@ -19,6 +19,8 @@ Source: NCCL, doc/PERFORMANCE.md of NVIDIA/nccl-tests (bus bandwidth); fits besi
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -93,22 +95,30 @@ def fitted_s(fit: CollectiveFit, op: str, size: Numeric, ranks: Numeric) -> Nume
 
     Beyond the largest measured count alpha goes on with its last slope (a longer ring or tree), bandwidth stays.
     """
-    alpha, bandwidth, knee = by_count(ranks, lambda counts: _constants(fit, counts))
+    alpha, bandwidth, knee = by_count(ranks, _Fitted(fit.ranks, fit.alpha, fit.bandwidth, fit.knee))
     volume = volume_bytes(op, size, ranks)
     if fit.knee:
         volume = volume + np.sqrt(volume * knee)
     return np.where(np.asarray(ranks) > 1, alpha + volume / bandwidth, 0.0)
 
 
-def _constants(fit: CollectiveFit, ranks: Numeric) -> list[Numeric]:
-    """alpha(n), B(n) and K(n)."""
-    x = np.log2(np.maximum(ranks, 2))
-    known = np.log2(np.asarray(fit.ranks, dtype=float))
-    alpha = np.interp(x, known, fit.alpha)
-    if len(known) > 1:
-        slope = max((fit.alpha[-1] - fit.alpha[-2]) / (known[-1] - known[-2]), 0.0)
-        alpha = alpha + slope * np.maximum(x - known[-1], 0.0)
-    return [alpha, np.interp(x, known, fit.bandwidth), np.interp(x, known, fit.knee or (0.0,) * len(known))]
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    """Constants of a fit beside the ranks they were measured at; called with ranks: alpha(n), B(n) and K(n)."""
+
+    ranks: tuple[int, ...]
+    alpha: tuple[float, ...]
+    bandwidth: tuple[float, ...]
+    knee: tuple[float, ...]
+
+    def __call__(self, ranks: Numeric) -> list[Numeric]:
+        x = np.log2(np.maximum(ranks, 2))
+        known = np.log2(np.asarray(self.ranks, dtype=float))
+        alpha = np.interp(x, known, self.alpha)
+        if len(known) > 1:
+            slope = max((self.alpha[-1] - self.alpha[-2]) / (known[-1] - known[-2]), 0.0)
+            alpha = alpha + slope * np.maximum(x - known[-1], 0.0)
+        return [alpha, np.interp(x, known, self.bandwidth), np.interp(x, known, self.knee or (0.0,) * len(known))]
 
 
 def by_count(counts: Numeric, of: Callable[[Numeric], list[Numeric]]) -> list[Numeric]:
@@ -117,12 +127,22 @@ def by_count(counts: Numeric, of: Callable[[Numeric], list[Numeric]]) -> list[Nu
     highest = int(counts.max(initial=0))
     if highest >= counts.size or counts.dtype.kind != "i":
         return of(counts)
-    return [table[counts] for table in of(np.arange(highest + 1))]
+    return [table[counts] for table in _up_to(highest, of)]
+
+
+@lru_cache(maxsize=512)
+def _up_to(highest: int, of: Callable[[Numeric], list[Numeric]]) -> list[Numeric]:
+    """`of` each whole number up to the highest. Not to be written to."""
+    return of(np.arange(highest + 1))
+
+
+def _hops(nodes: Numeric) -> list[Numeric]:
+    return [np.ceil(np.log2(np.maximum(nodes, 2)))]
 
 
 def tree_hops(nodes: Numeric) -> Numeric:
     """Steps of a tree over so many nodes, at least one: ceil(log2 n)."""
-    return by_count(nodes, lambda n: [np.ceil(np.log2(np.maximum(n, 2)))])[0]
+    return by_count(nodes, _hops)[0]
 
 
 def link_bandwidth(link: Link, ranks: Numeric) -> Numeric:

@@ -58,7 +58,7 @@ class Table(dict[str, NDArray[Any]]):
     out. Columns and keys are never written to.
     """
 
-    __slots__ = ("_codes", "_keys", "_own", "domains")
+    __slots__ = ("_codes", "_keys", "_kin", "_own", "domains")
 
     def __init__(self, columns: Mapping[str, Any], domains: Mapping[str, Domain] | None = None) -> None:
         super().__init__(columns)
@@ -66,6 +66,7 @@ class Table(dict[str, NDArray[Any]]):
         self._own: dict[str, Domain] = {}
         self._codes: dict[str, NDArray[np.int32]] = {}
         self._keys: dict[tuple[str, ...], NDArray[np.intp]] = {}
+        self._kin: dict[str, Table] = {}
 
     def domain(self, name: str) -> Domain:
         known = self.domains.get(name) or self._own.get(name)
@@ -129,6 +130,12 @@ class Table(dict[str, NDArray[Any]]):
         out._own = dict(self._own)
         return out
 
+    def kin(self, name: str, make: Callable[[], Table]) -> Table:
+        """A table made of this one, when first asked for; later the same with the keys it knows by then."""
+        if name not in self._kin:
+            self._kin[name] = make()
+        return self._kin[name]
+
     def under(self, **domains: Domain) -> Table:
         """The table with other domains for columns that it is still to get."""
         out = Table(self, {**self.domains, **domains})
@@ -174,18 +181,34 @@ def uniform(column: NDArray[Any]) -> Any:
     return first[0] if len(column) and (column == first).all() else column
 
 
+def unique(table: Table, names: tuple[str, ...]) -> Table:
+    """The distinct combinations of the named columns."""
+    key, radix = table.key(names)
+    return table.of_keys(
+        names, radix, np.flatnonzero(_seen(key, radix)) if _dense(key, radix) else sorted_distinct(key)
+    )
+
+
 def distinct(table: Table, names: tuple[str, ...]) -> tuple[Table, NDArray[np.intp]]:
     """(distinct combinations of the named columns, index of its combination for every row)."""
     key, radix = table.key(names)
-    combinations = math.prod(radix)
-    if combinations > DENSE * len(key):
+    if not _dense(key, radix):
         keys = sorted_distinct(key)
         return table.of_keys(names, radix, keys), np.searchsorted(keys, key)
-    seen = np.zeros(combinations, dtype=bool)
-    seen[key] = True
-    keys = np.flatnonzero(seen)
+    seen = _seen(key, radix)
     number = np.cumsum(seen) - 1
-    return table.of_keys(names, radix, keys), number[key]
+    return table.of_keys(names, radix, np.flatnonzero(seen)), number[key]
+
+
+def _dense(key: NDArray[np.intp], radix: tuple[int, ...]) -> bool:
+    return math.prod(radix) <= DENSE * len(key)
+
+
+def _seen(key: NDArray[np.intp], radix: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Which keys occur."""
+    seen = np.zeros(math.prod(radix), dtype=bool)
+    seen[key] = True
+    return seen
 
 
 def through(table: Table, name: str, formula: Callable[[NDArray[np.int64]], Any]) -> Any:
@@ -200,13 +223,13 @@ def by_values(table: Table, names: tuple[str, ...], price: Callable[[dict[str, i
 
     For columns that choose constants rather than enter formulas (dtypes, KV layout).
     """
-    unique, index = distinct(table, names)
-    if size(unique) == 1:
-        return price({n: int(unique[n][0]) for n in names}, table)
+    combined, index = distinct(table, names)
+    if size(combined) == 1:
+        return price({n: int(combined[n][0]) for n in names}, table)
     out: Columns = {}
-    for i in range(size(unique)):
+    for i in range(size(combined)):
         rows = np.flatnonzero(index == i)
-        for name, column in price({n: int(unique[n][i]) for n in names}, table.take(rows)).items():
+        for name, column in price({n: int(combined[n][i]) for n in names}, table.take(rows)).items():
             out.setdefault(name, np.zeros(len(index)))[rows] = column
     return out
 
@@ -235,6 +258,10 @@ class Spread(Mapping[str, NDArray[Any]]):
 
     def __len__(self) -> int:
         return len(self._sources)
+
+    def take(self, rows: Rows) -> Spread:
+        """The prices of the given rows, each column spread over them when it is first asked for."""
+        return Spread({name: (column, slot[rows]) for name, (column, slot) in self._sources.items()})
 
     def renamed(self, beginnings: Mapping[str, str]) -> Spread:
         """The columns whose name has one of these beginnings, with another one in its place."""
@@ -349,7 +376,7 @@ class Memo:
 
 
 class Primer(Memo):
-    """Collects what tables are made of, without spreading anything over their rows; prices each kind once at its end."""
+    """Collects what tables are made of, spreads nothing over their rows, and prices each kind once at its end."""
 
     def __init__(self, memo: Memo) -> None:
         self._known = memo._known

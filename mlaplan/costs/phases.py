@@ -127,21 +127,12 @@ def _decode(
     m = step.micro_batches(pp, cells["batch"])
     send: Numeric = step.send_times(s, cells, _micro_batch_tokens(cells)) if pp > 1 else 0.0
 
-    def round_of(cut: pipeline.Cut) -> Numeric:
-        return pipeline.round_s(slowest_s(cut), total, send, pp, m) if pp > 1 else total
-
     best = np.zeros(n, dtype=np.int64)
-    tokens: Numeric = memory.tokens(cuts[0])
-    round_s = round_of(cuts[0])
-    for c, cut in enumerate(cuts[1:], 1):
-        held = memory.tokens(cut)
-        other = round_of(cut)
-        # the faster of two that hold what is needed, else the roomier
-        fits = tokens >= need
-        better = (fits & (held >= need) & (other < round_s)) | (~fits & (held > tokens))
-        if better.any():
-            best[better] = c
-            tokens, round_s = np.where(better, held, tokens), np.where(better, other, round_s)
+    round_s = total
+    if pp > 1:
+        rounds = [pipeline.round_s(slowest_s(cut), total, send, pp, m) for cut in cuts]
+        best, round_s = _fastest_that_holds(memory, cuts, need, rounds)
+    tokens = memory.tokens_under(cuts, best)
     out = {"decode_s": np.asarray(round_s), "cut": best, "kv_tokens": np.asarray(tokens)}
     if links is None:
         return out
@@ -153,6 +144,26 @@ def _decode(
         "kv_bytes_per_token": _under(best, cuts, lambda cut: memory.room(cut).kv_bytes_per_token),
         "other_bytes": memory.other,
     }
+
+
+def _fastest_that_holds(
+    memory: Space, cuts: list[pipeline.Cut], need: NDArray[np.float64], rounds: list[NDArray[np.float64]]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """(the fastest cut of those that hold the tokens needed, or where none does the roomiest; its round)."""
+    best, fastest = np.zeros(len(need), dtype=np.int64), rounds[0]
+    for c, other in enumerate(rounds[1:], 1):
+        np.copyto(best, c, where=other < fastest)
+        fastest = np.minimum(fastest, other)
+    tight = np.flatnonzero(~memory.ample(need))
+    if len(tight):
+        space = memory.part(tight)
+        held, times = np.stack([space.tokens(cut) for cut in cuts]), np.stack([one[tight] for one in rounds])
+        fits = held >= need[tight]
+        # a round that no link can do takes forever, but still less than none at all
+        ranked = np.where(fits, np.minimum(times, np.finfo(float).max), np.inf)
+        best[tight] = chosen = np.where(fits.any(axis=0), ranked.argmin(axis=0), held.argmax(axis=0))
+        fastest[tight] = np.take_along_axis(times, chosen[None], axis=0)[0]
+    return best, fastest
 
 
 def _micro_batch_tokens(cells: Table) -> Numeric:

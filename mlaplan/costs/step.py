@@ -170,7 +170,9 @@ def _draft_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Spread:
             ]
         }
 
-    one = cells.with_values(q_len=np.ones_like(cells["seqs"]), tokens=cells["seqs"])
+    one = cells.kin(
+        "draft", lambda: cells.with_values(q_len=np.ones_like(cells["seqs"]), tokens=cells["seqs"])
+    )  # fmt: skip
     layer = _attention(s, one, context, memo) | _feed_forward(s, one, memo)
     around_it = _priced(s, memo, "draft", cells, _with_head(s, DRAFT), around)
     return around_it | layer.renamed({f"{name}.": f"@mtp {name}." for name in (mtp.attention, mtp.ffn)})
@@ -218,7 +220,7 @@ def _priced(
             out[f"{name}.time"] = np.broadcast_to(chip + link, size(sub))
         return out
 
-    return memo.factored(kind, cells, names, lambda unique: by_values(unique, precision, of_precision))
+    return memo.factored(kind, cells, names, lambda one: by_values(one, precision, of_precision))
 
 
 # ---- stages ----

@@ -7,7 +7,7 @@ import pytest
 from scalar.cases import question
 
 from mlaplan import plan
-from mlaplan.costs import capacity, memory
+from mlaplan.costs import capacity, memory, phases
 from mlaplan.costs.factor import Memo, Table
 from mlaplan.costs.pipeline import cuts
 from mlaplan.strategy import Strategy, to_table
@@ -49,6 +49,31 @@ def test_the_fullest_stage_decides():
             alone.append((whole.free[0] - weights) / (stage.counts[0] * 240))
         assert float(found.kv_tokens[0]) == math.floor(min(alone))
         assert float(whole.tokens(cut)[0]) == float(found.kv_tokens[0])
+
+
+def test_the_cut_is_the_fastest_that_holds_or_else_the_roomiest():
+    """Every row against the rule word by word; needs from far below what the cuts hold to beyond it."""
+    q = question("deepseek-v3", "h200-sxm")
+    seen = set()
+    for pp in (2, 4, 8):
+        table = Table(to_table([Strategy(pp=pp, tp=8, batch=b) for b in (1, 7, 64, 300)] * 40))
+        memory, candidates = capacity.Space(q.setting, table, q.budget, Memo()), cuts(q.setting.model, pp)
+        held = np.stack([memory.tokens(cut) for cut in candidates])
+        pick = np.random.default_rng(pp)
+        need = np.floor(held.max(axis=0) * pick.uniform(0.5, 1.1, held.shape[1]))
+        rounds = [pick.integers(1, 4, held.shape[1]) * 1e-3 for _ in candidates]
+        best, times = phases._fastest_that_holds(memory, candidates, need, list(rounds))
+        for i in range(held.shape[1]):
+            fits = [c for c in range(len(candidates)) if held[c][i] >= need[i]]
+            by_hand = (
+                min(fits, key=lambda c: rounds[c][i]) if fits else max(range(len(candidates)), key=lambda c: held[c][i])
+            )
+            assert best[i] == by_hand
+            assert times[i] == rounds[by_hand][i]
+            assert memory.tokens_under(candidates, best)[i] == held[by_hand][i]
+            seen.add(len(fits) == len(candidates) if fits else None)
+        assert np.all(held[:, memory.ample(need)] >= need[memory.ample(need)])
+    assert seen == {True, False, None}
 
 
 def test_a_fraction_of_what_is_left_is_the_caches():
