@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mlaplan.engines.load import engine_names, engine_versions, load_profile, split_name
-from mlaplan.engines.request import EmitRequest
 from mlaplan.errors import MlaplanError, UnknownName
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from mlaplan.engines.request import EmitRequest
 
 __all__ = [
     "MODULES",
@@ -38,6 +39,15 @@ MODULES = {
     "trtllm": "mlaplan.engines.trtllm",
     "vllm_ascend": "mlaplan.engines.vllm_ascend",
 }
+
+
+def __getattr__(name: str) -> Any:
+    """The request's class where it is asked for: reading flags needs none, and making it takes time."""
+    if name == "EmitRequest":
+        from mlaplan.engines.request import EmitRequest
+
+        return EmitRequest
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def emit(engine: str, request: EmitRequest) -> list[str]:

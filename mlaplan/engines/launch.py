@@ -7,11 +7,13 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlaplan.engines.flags import FlagTable
-from mlaplan.engines.request import EmitRequest
 from mlaplan.errors import MlaplanError
+
+if TYPE_CHECKING:
+    from mlaplan.engines.request import EmitRequest
 
 _PLACEHOLDER = re.compile(r"\$[A-Z_]+(:\d+)?$")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from mlaplan.engines import launch
 from mlaplan.engines.flags import CommandLine, FlagTable
 from mlaplan.engines.launch import Command
-from mlaplan.engines.request import EmitRequest
 from mlaplan.errors import MlaplanError
 
 if TYPE_CHECKING:
     from mlaplan.engines.profile import Profile
+    from mlaplan.engines.request import EmitRequest
 
 INIT_PORT = 20000
 DEEPEP_MODE = {"low_latency": "low_latency", "high_throughput": "normal", "auto": "auto"}

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from mlaplan.engines import launch
 from mlaplan.engines.flags import CommandLine, FlagTable
 from mlaplan.engines.launch import Command
-from mlaplan.engines.request import EmitRequest
 from mlaplan.errors import MlaplanError
 
 if TYPE_CHECKING:
     from mlaplan.engines.profile import Profile
+    from mlaplan.engines.request import EmitRequest
 
 DP_PORT = 13345
 RAY_PORT = 6379

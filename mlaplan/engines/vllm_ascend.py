@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from mlaplan.engines import launch, vllm
 from mlaplan.engines.flags import CommandLine, FlagTable
-from mlaplan.engines.request import EmitRequest
 from mlaplan.errors import MlaplanError
 
 if TYPE_CHECKING:
     from mlaplan.engines.launch import Command
     from mlaplan.engines.profile import Profile
+    from mlaplan.engines.request import EmitRequest
 
 GRAPHS = {"cudagraph_mode": "FULL_DECODE_ONLY"}
 NETWORK = "# HCCL_IF_IP, and GLOO_, TP_ and HCCL_SOCKET_IFNAME: this node's address and interface, set on each node"

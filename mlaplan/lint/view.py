@@ -11,7 +11,6 @@ from mlaplan.engines.flags import CommandLine, FlagTable, load_flags, read_flags
 from mlaplan.engines.load import load_profile
 from mlaplan.lint.deployment import Deployment
 from mlaplan.lint.text import Word
-from mlaplan.strategy import KV_DTYPES
 
 if TYPE_CHECKING:
     from mlaplan.engines.profile import Profile
@@ -207,9 +206,13 @@ class View:
     def row(self) -> dict[str, Any] | None:
         """The deployment as one row of the planner's table; None where a part of it has no column."""
         p = self.plan
-        if p is None or self.model is None or p["kv_dtype"] not in KV_DTYPES:
+        if p is None or self.model is None:
             return None
         from mlaplan.costs.precision import quantised
+        from mlaplan.strategy import KV_DTYPES
+
+        if p["kv_dtype"] not in KV_DTYPES:
+            return None
 
         row = {name: p[name] for name in ("tp", "pp", "dp", "ep", "dcp", "cp", "kv_layout", "kv_dtype", "mtp")}
         return {**row, "replicas": p.get("replicas", 1), "weight_dtype": quantised(self.model)}
