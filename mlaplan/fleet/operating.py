@@ -34,6 +34,8 @@ class Point:
     in_flight: float  # sequences in decode on a rank, mean
     peak: float  # and at the percentile of the TPOT limit
     slots: int
+    hit_share: float = 0.0  # of prompt tokens, found in the cache
+    grows: bool = False  # the queue gets longer as long as it is watched
 
     @property
     def stable(self) -> bool:
