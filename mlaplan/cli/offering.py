@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from mlaplan.cli.simulating import Asked
     from mlaplan.fleet.offered import Offered
     from mlaplan.rules.rule import Question
+    from mlaplan.serving.simulator.load import Lengths
     from mlaplan.serving.simulator.server import Routing
 
 
@@ -83,10 +84,15 @@ def with_prefix(o: Offered, q: Question) -> Offered:
     return replace(o, prefix=work.prefix_tokens, groups=work.prefix_groups or 1, routing=routing)
 
 
-def _words(one: object) -> str:
-    from mlaplan.serving.simulator.load import Lengths
+def too_long(o: Offered, q: Question, seed: int) -> list[str]:
+    """What is to be said where the longest request has more tokens than the model has positions."""
+    whole, most = o.longest(seed)[1], q.setting.model.max_position
+    if whole <= most:
+        return []
+    return [f"the longest request has {whole:,} tokens, beyond the {most:,} positions of {q.setting.model.title}"]
 
-    assert isinstance(one, Lengths)
+
+def _words(one: Lengths) -> str:
     if one.kind == "uniform":
         return f"{one.a:,.0f} to {one.b:,.0f}"
     return f"{one.a:,.0f} (lognormal, deviation {one.b:g} of it)" if one.kind == "lognormal" else f"{one.a:,.0f}"

@@ -87,7 +87,7 @@ def size(
     """Find the fewest chips for a request rate and limits on percentiles.
 
     Searches the best instance of every size by a queueing formula, then simulates how many of them are enough, at the
-    rate, 20 % below and above it, with a server failed, and at other rates. Exit code: 0, 1 if no chip keeps the limits.
+    rate, 20 % below and above it, with a server failed, and at other rates. Exit code: 0, 1 if nothing keeps them.
     """
     from mlaplan.cli import offering, questions, simulating, strategies
     from mlaplan.cli.limits import limit
@@ -121,7 +121,7 @@ def size(
     for subject in subjects:
         strategies.check_precision(subject, pins)
         q, said = questions.asked(subject, work, given, pins)
-        questions.tell(said)
+        questions.tell([*said, *offering.too_long(offered, q, seed)])
         sent = offering.with_prefix(offered, q) if simulate else offered
         asked = Asked(q, sent, per_s, *limits, largest, pins, given, simulate, seed, lambda x: questions.tell([x]))
         answers.append(sized(asked))

@@ -1,8 +1,8 @@
 """The simulator's word on a size: what is offered, through replicas of an instance, event by event.
 
 The formula of `fleet.queueing` ranks what there is; the simulator then finds how many replicas of the first instances
-keep the limits. Of n replicas a few are run with their part of the load (`fleet.offered`). What they are like goes with
-the requests per second and replica alone where arrivals are even, so that a load at which an instance has kept or missed
+keep the limits. Of n replicas a few are run with their part of the load (`fleet.offered`). What they are like goes by
+requests per second and replica alone where arrivals are even, so that a load at which an instance has kept or missed
 the limits decides every other rate and number of replicas too, and none of the answers contradicts another.
 
 Requests of the first and of the last residence time, in which the fleet fills and drains, do not count.
@@ -37,6 +37,7 @@ CANDIDATES = 3  # instances that are simulated
 STEPS = 8  # down, of equal size
 MOST_TIMES = 8  # the formula's replicas, up to which more are tried
 HOPELESS = 1.1  # times the load per replica at which a fleet of other size misses the limits: not tried
+GROWTH, FEW = 0.03, 8  # of the requests of half a run that come and still wait at its end, and at least so many
 SLACK = 1e-9  # of two loads that are the same
 
 
@@ -91,7 +92,7 @@ class Judge:
         out = self.run(s, server)
         begin, end = out.sent_s[0], out.sent_s[-1]
         quarter = (end - begin) / 4
-        edge = min(self._stay(), quarter)
+        edge = min(self._stay(server), quarter)
         counted = (out.sent_s >= begin + edge) & (out.sent_s <= end - edge)
         first, each = (
             nothing if out.refused.any() else at(column[counted], limit or Limit(0.0, nothing))
@@ -101,14 +102,14 @@ class Judge:
         hits = out.serve.hit_tokens / max(out.serve.prompt_tokens, 1)
         return Point(
             s.rate / s.replicas, first, each, min(busy, 1.0), out.serve.mean_batch, float("nan"), strategy.batch, hits,
-            _grows(out, begin + quarter, quarter),
+            _grows(out),
         )  # fmt: skip
 
     def run(self, s: Sized, server: Server) -> Outcome:
         """The requests of a few of its replicas."""
         k = self.simulated(s)
         part = k / s.replicas
-        count = int(np.clip(RESIDENCES * part * s.rate * self._stay(), FEWEST_REQUESTS, MOST_REQUESTS))
+        count = int(np.clip(RESIDENCES * part * s.rate * self._stay(server), FEWEST_REQUESTS, MOST_REQUESTS))
         requests = self.offered.sample(count, s.rate, part, self.seed)
         if self.told is not None:
             self.told(
@@ -122,10 +123,11 @@ class Judge:
         """Replicas that are run."""
         return min(s.replicas, ceil(PLACES / s.instance.strategy.dp), MOST_REPLICAS)
 
-    def _stay(self) -> float:
-        """A request's time in the fleet at the limits. [s]"""
-        each = self.tpot.seconds if self.tpot else 0.05
-        return (self.ttft.seconds if self.ttft else 1.0) + self.offered.means[1] * each
+    def _stay(self, server: Server) -> float:
+        """A request's time in the fleet at the limits; without one at a full batch that prompts slow to half. [s]"""
+        isl, osl = self.offered.means
+        each = self.tpot.seconds if self.tpot else 2 * server.steps.decode(server.slots, isl + osl / 2)[0]
+        return (self.ttft.seconds if self.ttft else each) + osl * each
 
     def _server(self, s: Sized) -> Server | None:
         """One replica, priced once; None where its cache holds no request."""
@@ -229,13 +231,13 @@ class Judge:
         return out
 
 
-def _grows(out: Outcome, begin: float, quarter: float) -> bool:
-    """Whether the queue is longer and longer: the third quarter's requests wait 1.3 times as long as the second's.
+def _grows(out: Outcome) -> bool:
+    """Whether more come than are served: over the middle half of the arrivals those without a first token get more.
 
-    Of a load that is too much by any part they wait 5/3 times as long, where the queue began to grow at once.
+    By more than a share of the arrivals in between, and by more than a few.
     """
-    waits = []
-    for i in range(2):
-        part = (out.sent_s >= begin + i * quarter) & (out.sent_s < begin + (i + 1) * quarter)
-        waits.append(float(np.mean(out.ttft_s[part])) if part.any() else 0.0)
-    return waits[1] > 1.3 * waits[0]
+    sent, first = out.sent_s, out.sent_s + np.where(np.isfinite(out.ttft_s), out.ttft_s, np.inf)
+    times = sent[0] + (sent[-1] - sent[0]) * np.array([0.25, 0.75])
+    waiting = [int(np.sum((sent <= t) & (first > t))) for t in times]
+    come = int(np.sum((sent > times[0]) & (sent <= times[1])))
+    return waiting[1] - waiting[0] > max(GROWTH * come, FEW)

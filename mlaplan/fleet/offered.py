@@ -2,9 +2,9 @@
 
 Of n equal replicas k are simulated. Each request goes to one of them with chance p = k / n, whatever the others do:
 
-    drawn lengths    gamma gaps at rate p R; thinning draws a stream towards Poisson, so that their shape becomes
+    drawn lengths    gamma gaps at rate p R; thinning draws a stream towards Poisson, so that their shape is
                      B' = 1 / (1 + p (1 / B - 1))
-    a trace          its requests at rate R, each kept with chance p; a request finds what was kept before it, as it does
+    a trace          its requests at rate R, each kept with chance p; a request finds what was kept before it, as
                      where the next turn of a conversation goes to any rank
     routed by prefix the whole trace at rate p R: conversations stay together; bursts and the way back to a prefix
                      are as long as on k replicas, which is no better than on n
@@ -91,6 +91,9 @@ class Offered:
             return self._of_trace(self.trace, count, rate, part, seed)
         shape = 1.0 / (1.0 + part * (1.0 / (self.burstiness or 1.0) - 1.0))
         found = load.drawn(self.isl, self.osl, count, rate=part * rate, burstiness=shape, seed=seed)
+        found = found.at_rate(
+            part * rate
+        )  # a thousand gaps are some percent off their mean, and so would the answer be
         if not self.prefix:
             return found
         return replace(found, hash_ids=_grouped(found.prompt, self.prefix, self.groups, seed))

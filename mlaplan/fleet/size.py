@@ -68,6 +68,11 @@ class Sized:
         """Most replicas that one failed server takes with it, each whole."""
         return min(touched(self.instance.chips, self.server), self.replicas)
 
+    @property
+    def with_spare(self) -> Sized:
+        """So many more that as many are left when a server fails."""
+        return replace(self, replicas=self.replicas + touched(self.instance.chips, self.server))
+
     def usd_per_mtok(self, price: float | None) -> float | None:
         """Dollars per million output tokens at this rate, idle time included."""
         if price is None:

@@ -97,7 +97,9 @@ def _ranked(a: Asked, q: Question, found: Found) -> Ranked:
 
 def _finding(q: Question, share: float) -> Question:
     """The question with this share of every prompt found in the cache."""
-    return replace(q, workload=replace(q.workload, prefix_tokens=min(round(share * q.workload.isl), q.workload.isl - 1)))
+    return replace(
+        q, workload=replace(q.workload, prefix_tokens=min(round(share * q.workload.isl), q.workload.isl - 1))
+    )
 
 
 def _candidates(options: list[Sized], rates: list[Sized]) -> set[Strategy]:

@@ -25,7 +25,7 @@ def row(a: Answer) -> dict[str, Any]:
     out |= {"label": s.instance.strategy.label() if s else None}
     out |= {"ttft_s": _finite(point, "ttft_s"), "tpot_s": _finite(point, "tpot_s")}
     out |= {"hit_share": _finite(point, "hit_share"), "server_chips": s.server if s else None}
-    out |= {"server_replicas": s.lost if s else None}
+    out |= {"server_replicas": s.lost if s else None, "chips_with_spare": s.with_spare.chips if s else None}
     return out | {"usd_per_mtok": s.usd_per_mtok(a.price) if s else None, "simulated": a.asked.simulate}
 
 
@@ -88,7 +88,6 @@ def document(answers: list[Answer]) -> dict[str, Any]:
                     {"rate_per_s": s.rate, "chips": s.chips, "replicas": s.replicas,
                      "label": s.instance.strategy.label(), "usd_per_mtok": s.usd_per_mtok(a.price)} for s in a.rates
                 ],
-                
                 "nearest": None if a.best else nearest(a.nearest),
                 "instances": [
                     {"devices": s.instance.chips, "label": s.instance.strategy.label(),

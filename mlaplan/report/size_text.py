@@ -36,7 +36,8 @@ def report(answers: list[Answer]) -> str:
         if a.best is None:
             parts.append(wrapped(nothing(a)))
             continue
-        parts.append(f"{wrapped(f'{title}: {load_title(a)}')}\n{grid(*loads_table(a))}")
+        spare = f"\n{wrapped(spared(a))}" if spared(a) else ""
+        parts.append(f"{wrapped(f'{title}: {load_title(a)}')}\n{grid(*loads_table(a))}{spare}")
         parts.append(f"{wrapped(f'{title}: {rates_title(a)}')}\n{grid(*rates_table(a), fold=3)}")
     parts.append(wrapped(method(answers)))
     return "\n\n".join(parts)
@@ -100,6 +101,18 @@ def load_title(a: Answer) -> str:
     )
 
 
+def spared(a: Answer) -> str:
+    """What would keep the limits with a server failed, where the answer does not."""
+    assert a.best is not None
+    if a.loads[-1].meets:
+        return ""
+    more = a.best.with_spare
+    return (
+        f"{words.times(more.replicas, 'replica')} on {words.times(more.chips, 'chip')} keep the limits with a server "
+        "failed."
+    )
+
+
 def rates_title(a: Answer) -> str:
     """What the rates are of."""
     return f"other rates, {'each simulated' if a.asked.simulate else 'by the formula'}"
@@ -121,8 +134,7 @@ def _load(a: Answer, x: Load) -> list[str]:
     p = x.point
     if p is None:
         return [x.name, f"{x.rate:g}", "0", "-", "-", "-", "-", *(["-"] * found(a)), "none left"]
-    late = a.asked.ttft is None or p.ttft_s > a.asked.ttft.seconds
-    kept = "kept" if x.meets else "refused" if not isfinite(p.ttft_s) else "queue grows" if p.grows and late else "missed"
+    kept = "kept" if x.meets else "overload" if not isfinite(p.ttft_s) or p.grows else "missed"
     return [
         x.name, f"{x.rate:.4g}", f"{x.replicas:,}", seconds(p.ttft_s), _tpot(a, p),
         f"{p.in_flight:,.0f}/{p.slots:,}", words.percent(p.prompt_share), *([words.percent(p.hit_share)] * found(a)),
@@ -166,5 +178,6 @@ def markdown(answers: list[Answer]) -> str:
             out += ["", nothing(a)]
             continue
         out += ["", f"## {name}", "", f"{load_title(a)[0].upper()}{load_title(a)[1:]}:", "", table(loads_table(a))]
+        out += ["", spared(a)] if spared(a) else []
         out += ["", f"{rates_title(a)[0].upper()}{rates_title(a)[1:]}:", "", table(rates_table(a))]
     return "\n".join([*out, "", method(answers)])

@@ -110,8 +110,14 @@ def method(answers: list[Answer]) -> str:
     return (
         f"{search}{_found(answers)} The simulator decided at every rate how many replicas keep the limits and gave all "
         f"other figures ({words.times(runs, 'run')} of a few replicas with their part of the load, seed "
-        f"{a.asked.seed}).{change}{_trace(o)}"
+        f"{a.asked.seed}).{change}{_means(a)}{_trace(o)}"
     )
+
+
+def _means(a: Answer) -> str:
+    """What times are where no limit names a percentile."""
+    free = [name for name, one in (("TTFT", a.asked.ttft), ("TPOT", a.asked.tpot)) if one is None or not one.percentile]
+    return f" {' and '.join(free)} {'are means' if len(free) > 1 else 'is the mean'}." if free else ""
 
 
 def _found(answers: list[Answer]) -> str:

@@ -7,6 +7,7 @@ import json
 import shlex
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,6 +68,55 @@ def test_chips_are_compared_with_their_prices() -> None:
     assert max(map(len, shown.splitlines())) <= 80 and "by a queueing formula" in " ".join(shown.split())
 
 
+def test_no_row_of_the_table_contradicts_the_answer() -> None:
+    found = chip(LLAMA)
+    asked = next(r for r in found["rates"] if r["rate_per_s"] == 4)
+    assert (asked["chips"], asked["label"]) == (found["chips"], found["label"])
+    chips = [r["chips"] for r in found["rates"]]
+    assert chips == sorted(chips) and len(chips) == 5
+    # twice the load on twice the replicas is what each replica has kept already
+    assert chips[3] <= 2 * chips[2] and chips[4] <= 2 * chips[3]
+
+
+def test_lengths_without_spread_are_the_plain_values() -> None:
+    same = LLAMA.replace("--isl 3500 --osl 500", "--isl uniform:3500:3500 --osl lognormal:500:0")
+    assert answer(same).out == answer(LLAMA).out
+
+
+def test_a_wide_distribution_needs_no_fewer_chips() -> None:
+    """Long prompts make others wait: 3500 tokens on average, p95 of TTFT."""
+    wide = chip(LLAMA.replace("--isl 3500", "--isl lognormal:3500:1"))
+    assert wide["chips"] >= chip(LLAMA)["chips"]
+
+
+def test_bursts_need_no_fewer_chips() -> None:
+    bursts = chip(f"{LLAMA} --burstiness 0.1")
+    assert bursts["chips"] > chip(LLAMA)["chips"]
+
+
+def test_a_trace_is_sized_by_what_its_prompts_share() -> None:
+    line = "size llama-3-70b h100-sxm --trace chat --rate 12 --ttft p95:2s --tpot p95:50ms --largest 8"
+    shared, alone = chip(line), chip(f"{line} --no-prefix-cache")
+    assert shared["hit_share"] > 0.2 and alone["hit_share"] == 0
+    assert shared["chips"] < alone["chips"]
+    assert "600 requests of chat" in answer(line).out
+
+
+def test_a_shared_prefix_is_found_by_the_simulator_too() -> None:
+    line = LLAMA.replace("ascend-910b3", "h100-sxm")
+    found = chip(f"{line} --prefix 3072 --prefix-groups 20")
+    assert found["hit_share"] == pytest.approx(3072 / 3500, rel=0.05)
+    assert found["chips"] < chip(line)["chips"]
+
+
+def test_a_failed_server_takes_whole_replicas() -> None:
+    found = chip("size llama-3-70b ascend-910b3 --rate 4 --isl 3500 --osl 500 --tp 16 --largest 16 --no-simulate")
+    assert found["server_chips"] == 8 and found["server_replicas"] == 1
+    lost = next(x for x in found["loads"] if x["load"] == "server lost")
+    assert lost["replicas"] == found["replicas"] - 1
+    assert found["chips_with_spare"] == found["chips"] + 16
+
+
 def test_a_limit_on_the_mean_is_looser() -> None:
     mean = chip(QUICK.replace("p95:", ""))
     assert mean["chips"] <= chip(QUICK)["chips"]
@@ -74,7 +124,25 @@ def test_a_limit_on_the_mean_is_looser() -> None:
 
 def test_nothing_keeps_an_impossible_limit() -> None:
     result = answer(QUICK.replace("p95:2s", "p95:50ms"))
-    assert result.code == 1 and "keeps the limits, however few requests it gets" in " ".join(result.out.split())
+    said = " ".join(result.out.split())
+    assert result.code == 1 and "keeps the limits, however few requests it gets" in said
+    # 428.7 ms against 50 ms
+    times = float(said.split("times the limit")[0].split()[-1])
+    shortest = json.loads(answer(f"{QUICK.replace('p95:2s', 'p95:50ms')} --format json").out)["chips"][0]["nearest"]
+    assert times == pytest.approx(shortest["ttft"]["seconds"] / 0.05, rel=0.01) and times > 1
+    # the search finds it, but for one limit each
+    seconds = shortest["ttft"]["seconds"]
+    assert answer(QUICK.replace("p95:2s --tpot p95:50ms", f"p95:{1.01 * seconds:.6f}s")).code == 0
+    assert answer(QUICK.replace("p95:2s --tpot p95:50ms", f"p95:{0.99 * seconds:.6f}s")).code == 1
+
+
+def test_limits_that_are_kept_one_by_one_only() -> None:
+    result = answer(QUICK.replace("p95:2s --tpot p95:50ms", "p95:460ms --tpot p95:20.9ms"))
+    found = json.loads(
+        answer(f"{QUICK.replace('p95:2s --tpot p95:50ms', 'p95:460ms --tpot p95:20.9ms')} --format json").out
+    )["chips"][0]["nearest"]
+    assert result.code == 1 and found["ttft"]["seconds"] < 0.46 and found["tpot"]["seconds"] < 0.0209
+    assert found["tpot_with_ttft_kept"]["seconds"] > 0.0209 and "With TTFT kept" in " ".join(result.out.split())
 
 
 @pytest.mark.parametrize("how", ["md", "csv"])
@@ -90,9 +158,42 @@ def test_other_formats(how: str) -> None:
         ("--tpot p95", "--tpot: 'p95' is not a quantity"),
         ("--ttft q95:2s", "unknown 'q95'"),
         ("--chips h100-smx", "h100-sxm"),
-        ("--osl none", "--osl: 'none' is not a number of tokens"),
+        ("--osl none", "--osl: 'none'"),
+        ("--isl uniform:5:2", "ends before it begins"),
+        ("--osl lognormal:500:-1", "no deviation over the mean"),
+        ("--burstiness 0", "expected a number from 0.01 to 100"),
+        ("--trace chat", "--trace; --isl and --osl: each says what is sent"),
+        ("--requests 5", "--requests goes with --trace"),
     ],
 )
 def test_bad_input_is_one_line(run: Run, change: str, said: str) -> None:
     result = run(*shlex.split(f"{QUICK} {change}"))
     assert result.code == 2 and said in result.err and "Traceback" not in result.err
+
+
+ONE = '{"timestamp": 0, "input_length": 2000, "output_length": 300}'
+
+
+@pytest.mark.parametrize(
+    ("lines", "change", "said"),
+    [
+        ([ONE], "", "--rate is missing"),
+        ([ONE], "--rate 2", "add --burstiness 1"),
+        ([ONE.replace("0,", "5,", 1), ONE], "--rate 2", ":2:15: timestamp 0 is before that of a line above, 5"),
+        ([ONE.replace("{", '{"input_length": 3, ')], "--rate 2", ":1:36: 'input_length' appears twice in one line"),
+        ([], "--rate 2", "holds no request"),
+    ],
+)
+def test_bad_traces(run: Run, tmp_path: Path, lines: list[str], change: str, said: str) -> None:
+    file = tmp_path / "trace.jsonl"
+    file.write_text("\n".join(lines))
+    result = run(*shlex.split(f"size llama-3-70b h100-sxm --trace {file} {change}"))
+    assert result.code == 2 and said in result.err and "Traceback" not in result.err
+
+
+def test_one_request_over_and_over(tmp_path: Path) -> None:
+    file = tmp_path / "trace.jsonl"
+    file.write_text(ONE)
+    limits = "--rate 2 --burstiness 1 --ttft p95:2s --tpot p95:50ms --largest 4"
+    of_trace = chip(f"size llama-3-70b h100-sxm --trace {file} {limits}")
+    assert of_trace["chips"] == chip(f"size llama-3-70b h100-sxm --isl 2000 --osl 300 {limits}")["chips"]
