@@ -43,6 +43,18 @@ def offered(asked: Asked, routing: str, prefix_cache: bool) -> tuple[Offered, fl
     return Offered(isl, osl, words, None, asked.burstiness, spread, prefix_cache), rate
 
 
+def rates(text: str | None) -> tuple[float, ...] | None:
+    """The rates of --rates; None where it is not given."""
+    from mlaplan.cli.questions import quantity
+
+    if text is None:
+        return None
+    found = tuple(quantity("--rates", one, "rate") for one in text.split(","))
+    if not all(one > 0 for one in found):
+        raise MlaplanError(f"--rates {text}: above 0 requests per second each")
+    return found
+
+
 def _of_requests(asked: Asked, rate: float | None, spread: Routing, prefix_cache: bool) -> tuple[Offered, float]:
     from mlaplan.cli.simulating import requests_of
     from mlaplan.fleet.offered import Offered

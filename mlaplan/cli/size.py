@@ -50,6 +50,10 @@ def size(
     chips: Annotated[
         str | None, typer.Option("--chips", metavar="CHIP,CHIP", help="More chips to compare, with commas between.")
     ] = None,
+    rates: Annotated[
+        str | None,
+        typer.Option("--rates", metavar="R,R", help="Rates of the table; from a quarter to four times --rate if none."),
+    ] = None,
     largest: Annotated[
         int, typer.Option("--largest", min=1, max=1024, metavar="N", help="Most chips of one instance.")
     ] = 64,
@@ -108,6 +112,7 @@ def size(
     )  # fmt: skip
     load = simulating.Asked(trace, synthetic, isl, osl, requests, rate, burstiness, None, seed)
     offered, per_s = offering.offered(load, routing.value, prefix_cache)
+    others = offering.rates(rates)
     work = questions.workload(
         *offered.means, rate=f"{per_s!r}/s", prefix=prefix, groups=prefix_groups, routing=prefix_routing
     )
@@ -123,7 +128,9 @@ def size(
         q, said = questions.asked(subject, work, given, pins)
         questions.tell([*said, *offering.too_long(offered, q, seed)])
         sent = offering.with_prefix(offered, q) if simulate else offered
-        asked = Asked(q, sent, per_s, *limits, largest, pins, given, simulate, seed, lambda x: questions.tell([x]))
+        asked = Asked(
+            q, sent, per_s, *limits, largest, pins, given, simulate, seed, lambda x: questions.tell([x]), others
+        )
         answers.append(sized(asked))
     write(size_text.rendered(answers, output.value), file)
     return EXIT_OK if any(a.best is not None for a in answers) else EXIT_FINDINGS

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mlaplan.strategy import Strategy
     from mlaplan.workload import Overrides
 
-RATES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the rate that is asked for
+SHARES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the rate that is asked for: the other rates where none are given
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,13 @@ class Asked:
     simulate: bool
     seed: int
     told: Callable[[str], None]
+    others: tuple[float, ...] | None = None  # further rates to answer for
+
+    @property
+    def rates(self) -> list[float]:
+        """Rates of the table, rising."""
+        others = [share * self.rate for share in SHARES] if self.others is None else self.others
+        return sorted({self.rate, *others})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +82,7 @@ def sized(a: Asked) -> Answer:
     options = size.options(ranked.instances, a.rate)
     formula = best = options[0] if options else None
     loads: list[Load] = []
-    rates = [size.options(ranked.instances, share * a.rate)[0] for share in RATES] if options else []
+    rates = [size.options(ranked.instances, rate)[0] for rate in a.rates] if options else []
     if a.simulate and options:
         tried = _candidates(options, rates)
         best = judge.fewest([s for s in options if s.instance.strategy in tried])
@@ -110,8 +117,8 @@ def _candidates(options: list[Sized], rates: list[Sized]) -> set[Strategy]:
 def _rates(a: Asked, judge: Judge, instances: list[Instance], best: Sized) -> list[Sized]:
     """The fewest chips of these instances at every rate."""
     out = []
-    for share in RATES:
-        one = best if share == 1.0 else judge.fewest(size.options(instances, share * a.rate), confirm=False)
+    for rate in a.rates:
+        one = best if rate == a.rate else judge.fewest(size.options(instances, rate), confirm=False)
         if one is not None:
             out.append(one)
     return out

@@ -38,7 +38,8 @@ def report(answers: list[Answer]) -> str:
             continue
         spare = f"\n{wrapped(spared(a))}" if spared(a) else ""
         parts.append(f"{wrapped(f'{title}: {load_title(a)}')}\n{grid(*loads_table(a))}{spare}")
-        parts.append(f"{wrapped(f'{title}: {rates_title(a)}')}\n{grid(*rates_table(a), fold=3)}")
+        if len(a.rates) > 1:
+            parts.append(f"{wrapped(f'{title}: {rates_title(a)}')}\n{grid(*rates_table(a), fold=3)}")
     parts.append(wrapped(method(answers)))
     return "\n\n".join(parts)
 
@@ -179,5 +180,6 @@ def markdown(answers: list[Answer]) -> str:
             continue
         out += ["", f"## {name}", "", f"{load_title(a)[0].upper()}{load_title(a)[1:]}:", "", table(loads_table(a))]
         out += ["", spared(a)] if spared(a) else []
-        out += ["", f"{rates_title(a)[0].upper()}{rates_title(a)[1:]}:", "", table(rates_table(a))]
+        if len(a.rates) > 1:
+            out += ["", f"{rates_title(a)[0].upper()}{rates_title(a)[1:]}:", "", table(rates_table(a))]
     return "\n".join([*out, "", method(answers)])
