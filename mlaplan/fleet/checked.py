@@ -98,7 +98,7 @@ class Judge:
             nothing if out.refused.any() else at(column[counted], limit or Limit(0.0, nothing))
             for column, limit in ((out.ttft_s, self.ttft), (out.tpot_s, self.tpot))
         )
-        busy = out.serve.prefill_s / max(self.simulated(s) * out.makespan_s, 1e-12)
+        busy = out.serve.prefill_s / max(self.simulated(s) * float(end - begin), 1e-12)
         hits = out.serve.hit_tokens / max(out.serve.prompt_tokens, 1)
         return Point(
             s.rate / s.replicas, first, each, min(busy, 1.0), out.serve.mean_batch, float("nan"), strategy.batch, hits,

@@ -17,7 +17,8 @@ dispersion I, which is 1 / B for gamma gaps of shape B.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, log, log1p, sqrt
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from mlaplan.serving.simulator.server import Routing
 
 LENGTHS_DRAWN = 20_000  # for the longest of a distribution without an end
+TAIL = 1e-12
 THINNEST = 1 / 64  # chance with which requests of a trace are kept: at less they come as a Poisson stream anyhow
 
 
@@ -82,7 +84,7 @@ class Offered:
         if self.trace is not None:
             return int(self.trace.prompt.max()), int((self.trace.prompt + self.trace.output).max())
         rng = np.random.default_rng(seed)
-        prompt, output = (int(one.draw(LENGTHS_DRAWN, rng).max()) for one in (self.isl, self.osl))
+        prompt, output = (int(_drawn(one, LENGTHS_DRAWN, rng).max()) for one in (self.isl, self.osl))
         return prompt, prompt + output
 
     def sample(self, count: int, rate: float, part: float, seed: int) -> Requests:
@@ -90,10 +92,10 @@ class Offered:
         if self.trace is not None:
             return self._of_trace(self.trace, count, rate, part, seed)
         shape = 1.0 / (1.0 + part * (1.0 / (self.burstiness or 1.0) - 1.0))
-        found = load.drawn(self.isl, self.osl, count, rate=part * rate, burstiness=shape, seed=seed)
-        found = found.at_rate(
-            part * rate
-        )  # a thousand gaps are some percent off their mean, and so would the answer be
+        rng = np.random.default_rng(seed)
+        # a thousand gaps or lengths are some percent off their mean, and so would the answer be
+        prompt, output = _drawn(self.isl, count, rng), _drawn(self.osl, count, rng)
+        found = Requests(load.arrivals(count, part * rate, shape, rng), prompt, output).at_rate(part * rate)
         if not self.prefix:
             return found
         return replace(found, hash_ids=_grouped(found.prompt, self.prefix, self.groups, seed))
@@ -117,6 +119,18 @@ class Offered:
             most = 1 + max((max(row, default=0) for row in ids), default=0) if times > 1 else 0
             ids = [_renamed(ids[i], int(n) * most) for i, n in zip(at.tolist(), chosen // len(own), strict=True)]
         return Requests(arrival, own.prompt[at], own.output[at], ids)
+
+
+def _drawn(one: Lengths, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """One length from each of `count` equal parts of the distribution, in any order."""
+    if one.kind == "value":
+        return one.draw(count, rng)
+    share = (rng.permutation(count) + rng.random(count)) / count
+    if one.kind == "uniform":
+        return (one.a + np.floor(share * (one.b - one.a + 1))).astype(np.int64)
+    s2 = log1p(one.b * one.b)
+    score = np.array([NormalDist().inv_cdf(min(max(x, TAIL), 1 - TAIL)) for x in share.tolist()])
+    return np.clip(np.rint(np.exp(log(one.a) - s2 / 2 + sqrt(s2) * score)), 1, load.MOST_TOKENS).astype(np.int64)
 
 
 def _renamed(ids: Sequence[int], by: int) -> Sequence[int]:

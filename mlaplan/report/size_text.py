@@ -50,7 +50,7 @@ def asked(a: Answer) -> str:
     prefix = f", {w.prefix_tokens:,} of the prompt cached" if w.prefix_tokens else ""
     kept = [f"{name} {limit(one)}" for name, one in (("TTFT", a.asked.ttft), ("TPOT", a.asked.tpot)) if one]
     return "\n".join([
-        f"Fewest chips for {a.asked.rate:.4g} requests/s of {q.setting.model.title}",
+        f"Fewest chips for {per_s(a.asked.rate)} requests/s of {q.setting.model.title}",
         words.line("workload", f"{sent.words}{prefix}, {arrivals(sent, a.asked.rate)}"),
         words.line("limits", ", ".join(kept) or "none: only that the queue does not grow"),
         words.line("engine", f"{q.profile.label}; instances of up to {words.times(a.asked.largest, 'chip')}"),
@@ -108,9 +108,10 @@ def spared(a: Answer) -> str:
     if a.loads[-1].meets:
         return ""
     more = a.best.with_spare
+    touched = more.replicas - a.best.replicas
     return (
         f"{words.times(more.replicas, 'replica')} on {words.times(more.chips, 'chip')} keep the limits with a server "
-        "failed."
+        f"failed{', or fewer that share no server' * (touched > 1)}."
     )
 
 
@@ -134,13 +135,18 @@ def _tpot(a: Answer, p: Point) -> str:
 def _load(a: Answer, x: Load) -> list[str]:
     p = x.point
     if p is None:
-        return [x.name, f"{x.rate:g}", "0", "-", "-", "-", "-", *(["-"] * found(a)), "none left"]
+        return [x.name, per_s(x.rate), "0", "-", "-", "-", "-", *(["-"] * found(a)), "none left"]
     kept = "kept" if x.meets else "overload" if not isfinite(p.ttft_s) or p.grows else "missed"
     return [
-        x.name, f"{x.rate:.4g}", f"{x.replicas:,}", seconds(p.ttft_s), _tpot(a, p),
+        x.name, per_s(x.rate), f"{x.replicas:,}", seconds(p.ttft_s), _tpot(a, p),
         f"{p.in_flight:,.0f}/{p.slots:,}", words.percent(p.prompt_share), *([words.percent(p.hit_share)] * found(a)),
         kept,
     ]  # fmt: skip
+
+
+def per_s(rate: float) -> str:
+    """A rate in four digits, a large one whole."""
+    return f"{rate:,.0f}" if rate >= 9999.5 else f"{rate:.4g}"
 
 
 def found(a: Answer) -> bool:
@@ -156,7 +162,7 @@ def rates_table(a: Answer) -> Part:
     for s in a.rates:
         tok = s.rate * s.instance.q.workload.osl / s.chips
         rows.append([
-            f"{s.rate:.4g}", f"{s.chips:,}", f"{s.replicas:,}", s.instance.strategy.label(),
+            per_s(s.rate), f"{s.chips:,}", f"{s.replicas:,}", s.instance.strategy.label(),
             f"{s.rate / s.replicas:.3g}", words.plain(tok), usd(s, a),
         ])  # fmt: skip
     if all(row[-1] == "-" for row in rows):
