@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mlaplan.errors import MlaplanError
+from mlaplan.fleet.offered import TURNS
 from mlaplan.fleet.operating import Point
 from mlaplan.fleet.size import SHARES, Load, Sized, fewer
 from mlaplan.serving.simulator.outcome import Limit, at
@@ -39,6 +40,8 @@ MOST_TIMES = 8  # the formula's replicas, up to which more are tried
 HOPELESS = 1.1  # times the load per replica at which a fleet of other size misses the limits: not tried
 GROWTH, FEW = 0.03, 8  # of the requests of half a run that come and still wait at its end, and at least so many
 SLACK = 1e-9  # of two loads that are the same
+
+Alike = tuple[int, float]
 
 
 def fewest(passing: int, meets: Callable[[int], bool], below: int = 0, pace: float = 0.15) -> int:
@@ -69,10 +72,10 @@ class Judge:
     seed: int = 0
     told: Callable[[str], None] | None = None
     runs: int = 0
-    points: dict[tuple[Strategy, int, float], Point] = field(default_factory=dict)
+    points: dict[tuple[Strategy, Alike, float], Point] = field(default_factory=dict)
     servers: dict[Strategy, Server | None] = field(default_factory=dict)
     # requests per second and replica, by instance and what makes fleets alike: most that passed, least that failed
-    known: dict[tuple[Strategy, int], list[float]] = field(default_factory=dict)
+    known: dict[tuple[Strategy, Alike], list[float]] = field(default_factory=dict)
     missed: tuple[Sized, Point] | None = None  # the largest fleet that was tried in vain
 
     # ---- one fleet ----
@@ -110,7 +113,7 @@ class Judge:
         k = self.simulated(s)
         part = k / s.replicas
         count = int(np.clip(RESIDENCES * part * s.rate * self._stay(server), FEWEST_REQUESTS, MOST_REQUESTS))
-        requests = self.offered.sample(count, s.rate, part, self.seed)
+        requests = self.offered.sample(count, s.rate, part, self.seed, s.instance.strategy.dp > 1)
         if self.told is not None:
             self.told(
                 f"simulating {len(requests):,} requests at {part * s.rate:.3g}/s on {k} of {s.replicas:,} x "
@@ -144,12 +147,15 @@ class Judge:
 
     # ---- whether it keeps the limits ----
 
-    def _key(self, s: Sized) -> tuple[Strategy, int, float]:
+    def _key(self, s: Sized) -> tuple[Strategy, Alike, float]:
         return s.instance.strategy, self._alike(s), round(s.rate / s.replicas, 12)
 
-    def _alike(self, s: Sized) -> int:
-        """Fleets of one instance with the same number do the same at equal requests per second and replica."""
-        return self.simulated(s) if self.offered.even else s.replicas
+    def _alike(self, s: Sized) -> Alike:
+        """Fleets of one instance of which this is the same do the same at equal requests per second and replica."""
+        if not self.offered.even:
+            return s.replicas, 1.0
+        k = self.simulated(s)
+        return k, min(s.replicas / k, TURNS) if s.instance.strategy.dp > 1 and not self.offered.whole else 1.0
 
     def meets(self, s: Sized) -> bool:
         """Whether the limits hold, by what is known of the instance where that is enough."""

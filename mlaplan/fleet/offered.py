@@ -1,13 +1,15 @@
 """What is sent to a fleet, and the part of it that a few of its replicas get.
 
-Of n equal replicas k are simulated. Each request goes to one of them with chance p = k / n, whatever the others do:
+Of n equal replicas k are simulated, which get the part p = k / n of the requests. Routers that look at loads are
+between chance and turns; taken is what serves less. One rank a replica: by chance, as requests that come together may
+meet on it. Several ranks in lockstep: in turn, as requests that come together share a step where they do meet.
 
-    drawn lengths    gamma gaps at rate p R; thinning draws a stream towards Poisson, so that their shape is
-                     B' = 1 / (1 + p (1 / B - 1))
-    a trace          its requests at rate R, each kept with chance p; a request finds what was kept before it, as
-                     where the next turn of a conversation goes to any rank
-    routed by prefix the whole trace at rate p R: conversations stay together; bursts and the way back to a prefix
-                     are as long as on k replicas, which is no better than on n
+    drawn lengths, chance     gamma gaps at rate p R, thinned towards Poisson: B' = 1 / (1 + p (1 / B - 1))
+    drawn lengths, in turn    sums of 1 / p gaps: B' = B / p; more than `TURNS` gaps are taken to be as regular
+    a trace                   its requests at rate R, each kept with chance p, or one of 1 / p; a request finds what
+                              was kept before it, as where the next turn of a conversation goes to any rank
+    routed by prefix          the whole trace at rate p R: conversations stay together; bursts and the way back to a
+                              prefix are as long as on k replicas, which is no better than on n
 
 A trace that is shorter than a run is repeated with other prompts: nothing of the repetition is found in the first.
 Source: thinning of point processes, Cox and Isham, Point Processes, 1980, sec. 4.3: I' - 1 = p (I - 1) of the index of
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from mlaplan.serving.simulator.server import Routing
 
 LENGTHS_DRAWN = 20_000  # for the longest of a distribution without an end
+TURNS = 4.0  # gaps in a sum, at most
 TAIL = 1e-12
 THINNEST = 1 / 64  # chance with which requests of a trace are kept: at less they come as a Poisson stream anyhow
 
@@ -87,11 +90,12 @@ class Offered:
         prompt, output = (int(_drawn(one, LENGTHS_DRAWN, rng).max()) for one in (self.isl, self.osl))
         return prompt, prompt + output
 
-    def sample(self, count: int, rate: float, part: float, seed: int) -> Requests:
+    def sample(self, count: int, rate: float, part: float, seed: int, in_turn: bool = False) -> Requests:
         """About `count` requests of those that arrive at `rate`, of which `part` of the fleet gets its part."""
         if self.trace is not None:
-            return self._of_trace(self.trace, count, rate, part, seed)
-        shape = 1.0 / (1.0 + part * (1.0 / (self.burstiness or 1.0) - 1.0))
+            return self._of_trace(self.trace, count, rate, part, seed, in_turn)
+        own = self.burstiness or 1.0
+        shape = own * min(1.0 / part, TURNS) if in_turn else 1.0 / (1.0 + part * (1.0 / own - 1.0))
         rng = np.random.default_rng(seed)
         # a thousand gaps or lengths are some percent off their mean, and so would the answer be
         prompt, output = _drawn(self.isl, count, rng), _drawn(self.osl, count, rng)
@@ -100,13 +104,16 @@ class Offered:
             return found
         return replace(found, hash_ids=_grouped(found.prompt, self.prefix, self.groups, seed))
 
-    def _of_trace(self, own: Requests, count: int, rate: float, part: float, seed: int) -> Requests:
+    def _of_trace(self, own: Requests, count: int, rate: float, part: float, seed: int, in_turn: bool) -> Requests:
         rng = np.random.default_rng(seed)
         kept = 1.0 if self.whole else max(part, THINNEST)
         rate = part * rate / kept
         rows = ceil(count / kept)
         times = ceil(rows / len(own))
-        chosen = np.flatnonzero(rng.random(rows) < kept) if kept < 1.0 else np.arange(rows)
+        chosen = np.arange(rows)
+        if kept < 1.0:
+            turns = np.floor(np.arange(rows + 1) * kept + 1e-9)
+            chosen = np.flatnonzero(np.diff(turns) > 0 if in_turn else rng.random(rows) < kept)
         if self.burstiness is not None:
             arrival = load.arrivals(rows, rate, self.burstiness, rng)[chosen]
         else:

@@ -47,6 +47,27 @@ def test_one_instance_by_both(rate: float) -> None:
     assert simulated.ttft_s * 0.9 <= formula.ttft_s <= simulated.ttft_s * 1.8
 
 
+class Whole(Judge):
+    """Runs every replica."""
+
+    def simulated(self, s: Sized) -> int:
+        return s.replicas
+
+
+@pytest.mark.parametrize("dp", [1, 4])
+def test_a_few_replicas_are_no_better_than_all_of_them(dp: int) -> None:
+    """8 replicas at a request a second and rank; of four ranks 2 are run, of one 4."""
+    q = question(
+        load_chip("h200-sxm"), load_model("llama-3-70b"), load_profile("generic"), Workload(2000, 200), Overrides()
+    )
+    s = Sized(Instance(q, Strategy(tp=2, dp=dp, prefill_chunk=2048, batch=64), 1.0), 8.0 * dp, 8)
+    load = Offered(Lengths("value", 2000), Lengths("value", 200), "")
+    few, whole = (judge(TTFT, TPOT, None, load).point(s) for judge in (Judge, Whole))
+    assert 0.99 * whole.tpot_s <= few.tpot_s <= 1.08 * whole.tpot_s
+    assert few.ttft_s == pytest.approx(whole.ttft_s, rel=0.12)
+    assert few.prompt_share == pytest.approx(whole.prompt_share, rel=0.05)
+
+
 @pytest.mark.parametrize("passing", [1, 2, 3, 40, 1000, 15_753_157])
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.999, 1.0])
 def test_the_fewest_of_many_are_found_without_asking_all(passing: int, share: float) -> None:

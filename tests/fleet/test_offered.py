@@ -56,6 +56,15 @@ def test_thinning_draws_bursts_towards_poisson() -> None:
     assert counts.var() / counts.mean() == pytest.approx(2.0, rel=0.15)
 
 
+def test_requests_in_turn_come_more_evenly() -> None:
+    """Every third of Poisson arrivals: gaps of shape 3, a variance of 1 / 3 of their mean squared; of 4 at most."""
+    for third, shape in ((1 / 3, 3), (1 / 30, 4)):
+        gaps = np.diff(offered().sample(50_000, 1 / third, third, 0, in_turn=True).arrival_s)
+        assert gaps.mean() == pytest.approx(1.0) and gaps.var() == pytest.approx(1 / shape, rel=0.03)
+    half = offered(trace=TRACE).sample(4, 2.0, 0.5, 0, in_turn=True)
+    assert half.prompt.tolist() == [1100, 1024, 1100, 1024] and half.rate == pytest.approx(1.0)
+
+
 @given(st.floats(0.01, 100), st.integers(1, 64), st.integers(0, 5))
 def test_arrivals_have_the_rate_that_is_asked_for(rate: float, n: int, seed: int) -> None:
     for load in (offered(), offered(burstiness=0.3)):
