@@ -85,8 +85,6 @@ def with_prefix(o: Offered, q: Question) -> Offered:
     work = q.workload
     if not work.prefix_tokens:
         return o
-    if o.trace is not None:
-        raise MlaplanError("--prefix: a trace says itself what its prompts share")
     if work.prefix_tokens < HASH_TOKENS:
         raise MlaplanError(
             f"--prefix {work.prefix_tokens}: the simulator finds whole blocks of {HASH_TOKENS} tokens; "

@@ -112,6 +112,8 @@ def size(
     )  # fmt: skip
     load = simulating.Asked(trace, synthetic, isl, osl, requests, rate, burstiness, None, seed)
     offered, per_s = offering.offered(load, routing.value, prefix_cache)
+    if prefix is not None and offered.trace is not None:
+        raise MlaplanError("--prefix: requests of a trace say themselves what their prompts share")
     others = offering.rates(rates)
     work = questions.workload(
         *offered.means, rate=f"{per_s!r}/s", prefix=prefix, groups=prefix_groups, routing=prefix_routing

@@ -122,7 +122,7 @@ def rates_title(a: Answer) -> str:
 
 def loads_table(a: Answer) -> Part:
     """One line per load."""
-    columns = [text("load"), Column("requests/s"), Column("replicas"), Column("TTFT"), Column("TPOT")]
+    columns = [text("load"), Column("requests/s"), Column("repl."), Column("TTFT"), Column("TPOT")]
     columns += [Column("batch\nof slots"), Column("prompts"), *([Column("found")] * found(a)), text("limits")]
     return columns, [_load(a, x) for x in a.loads]
 

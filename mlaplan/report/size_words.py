@@ -97,7 +97,9 @@ def method(answers: list[Answer]) -> str:
         "wait, Poisson batch, mean lengths; docs/cost-model.md)."
     )
     if not a.asked.simulate:
-        return f"{search} All figures are the formula's; --simulate lets the simulator decide."
+        spread = o.trace is not None or not o.even or any(one.kind != "value" for one in (o.isl, o.osl))
+        left = " Spread of lengths, bursts and what a trace shares are not in them." if spread else ""
+        return f"{search} All figures are the formula's; --simulate lets the simulator decide.{left}"
     said = [
         f"{x.formula.chips:,} of {x.asked.q.setting.chip.name}"
         for x in answers

@@ -94,7 +94,10 @@ def test_a_trace_is_sized_by_what_its_prompts_share() -> None:
     shared, alone = chip(line), chip(f"{line} --no-prefix-cache")
     assert shared["hit_share"] > 0.2 and alone["hit_share"] == 0
     assert shared["chips"] < alone["chips"]
-    assert "600 requests of chat" in answer(f"{line} --no-simulate").out
+    refused = answer(f"{line} --prefix 1000")
+    assert refused.code == 2 and "say themselves what their prompts share" in refused.err
+    shown = answer(line).out
+    assert "600 requests of chat" in shown and max(map(len, shown.splitlines())) <= 80
 
 
 def test_a_shared_prefix_is_found_by_the_simulator_too() -> None:
