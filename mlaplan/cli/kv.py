@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from mlaplan.workload import Workload
 
 ISL, OSL = 4096, 1024  # lengths taken where none are given
-LENGTHS = "expected a number of tokens, LOW-HIGH (uniform), or geometric:MEAN"
+LENGTHS = "expected a number of tokens, LOW-HIGH or uniform:LOW:HIGH, lognormal:MEAN:CV, or geometric:MEAN"
+DRAWN = 200_000  # lengths of a lognormal distribution that are counted
+MOST_BUCKETS = 12
 WIDEST = 10_000_000  # lengths of a uniform distribution that are counted one by one
 
 
@@ -44,12 +46,17 @@ def kv(
         str | None,
         typer.Option(
             "--lengths",
-            metavar="N|LOW-HIGH|geometric:MEAN",
-            help="Cached tokens of a sequence; from ISL to ISL + OSL if none, as sequences in flight have.",
+            metavar="N|LOW-HIGH|DIST",
+            help="Cached tokens of a sequence: 2000, 1k-8k, uniform:1k:8k, lognormal:3500:0.8, geometric:900; "
+            "from ISL to ISL + OSL if none, as sequences in flight have.",
         ),
     ] = None,
     watermark: Annotated[
         str | None, typer.Option("--watermark", metavar="SHARE", help="Blocks kept free: 0.01; none if not given.")
+    ] = None,
+    buckets: Annotated[
+        str | None,
+        typer.Option("--buckets", metavar="N,N", help="Bucket sizes of a pool of prefixes; 64,256,1k,4k if none."),
     ] = None,
     isl: o.Isl = None,
     osl: o.Osl = None,
@@ -70,6 +77,7 @@ def kv(
     from mlaplan.cli import questions, strategies
     from mlaplan.cli.output import check, write
     from mlaplan.costs.paging import fixed, uniform
+    from mlaplan.fleet.pool import BUCKETS
     from mlaplan.fleet.pool import pool as run
     from mlaplan.plan import question
     from mlaplan.report import kv_text
@@ -100,7 +108,10 @@ def kv(
     work, in_blocks = questions.in_blocks(work, strategy.block_size * strategy.dcp)
     q = question(subject.chip, subject.model, subject.profile, work, own)
     prefixes = fixed(work.prefix_tokens) if work.prefix_tokens else uniform(1, work.isl)
-    found = run(q, strategy, _lengths(lengths, work), prefixes, pool_bytes=size, watermark=kept)
+    found = run(
+        q, strategy, _lengths(lengths, work), prefixes, pool_bytes=size, watermark=kept,
+        bucket_sizes=BUCKETS if buckets is None else _buckets(buckets),
+    )  # fmt: skip
     questions.tell([*said, *in_blocks])
     write(kv_text.rendered(q, found, output.value), file)
     return EXIT_OK
@@ -114,6 +125,16 @@ def _lengths(text: str | None, work: Workload) -> Lengths:
     if text is None:
         return paging.uniform(work.isl + 1, work.max_context)
     name, colon, rest = text.partition(":")
+    if colon and name in ("uniform", "lognormal"):
+        from mlaplan.serving.simulator.load import lengths
+
+        one = lengths("--lengths", text)
+        if one.kind == "uniform":
+            return _range(text, int(one.a), int(one.b))
+        import numpy as np
+
+        words = f"lognormal, {one.a:,.0f} tokens on average, deviation {one.b:g} of it"
+        return paging.observed(one.draw(DRAWN, np.random.default_rng(0)), words)
     if colon:
         if name != "geometric":
             raise MlaplanError(f"--lengths: '{text}' is no distribution; {LENGTHS}")
@@ -126,10 +147,24 @@ def _lengths(text: str | None, work: Workload) -> Lengths:
         if dash:
             raise MlaplanError(f"--lengths: '{text}' is no range; {LENGTHS}")
         return paging.fixed(_at_least_one(low))
-    first, last = _at_least_one(low), _at_least_one(high)
+    return _range(text, _at_least_one(low), _at_least_one(high))
+
+
+def _range(text: str, first: int, last: int) -> Lengths:
+    from mlaplan.costs import paging
+
     if last < first or last - first > WIDEST:
         raise MlaplanError(f"--lengths: '{text}' is no range; expected LOW-HIGH with at most {WIDEST:,} between them")
     return paging.uniform(first, last)
+
+
+def _buckets(text: str) -> tuple[int, ...]:
+    from mlaplan.cli import questions
+
+    found = sorted({questions.tokens("--buckets", one.strip()) for one in text.split(",")})
+    if found[0] < 1 or len(found) > MOST_BUCKETS:
+        raise MlaplanError(f"--buckets {text}: expected at most {MOST_BUCKETS} sizes of at least 1 token")
+    return tuple(found)
 
 
 def _at_least_one(text: str) -> int:

@@ -8,6 +8,7 @@ import typer
 
 from mlaplan.cli import options as o
 from mlaplan.cli.formats import Format
+from mlaplan.cli.simulate import Routing
 from mlaplan.errors import EXIT_FINDINGS, EXIT_OK, MlaplanError
 
 
@@ -16,9 +17,30 @@ def size(
     chip: Annotated[
         str, typer.Argument(help="chips by name or YAML file, with commas between", metavar="CHIP[,CHIP..]")
     ],
-    rate: Annotated[str, typer.Option("--rate", metavar="PER_SECOND", help="Requests that arrive per second.")],
-    isl: Annotated[str, typer.Option("--isl", metavar="TOKENS", help="Prompt tokens of a request; 4k is 4096.")],
-    osl: Annotated[str, typer.Option("--osl", metavar="TOKENS", help="Output tokens of a request.")],
+    rate: Annotated[
+        str | None,
+        typer.Option("--rate", metavar="PER_SECOND", help="Requests that arrive per second; a trace's own if none."),
+    ] = None,
+    isl: Annotated[
+        str | None,
+        typer.Option("--isl", metavar="DIST", help="Prompt tokens: 4k, uniform:SHORTEST:LONGEST, lognormal:MEAN:CV."),
+    ] = None,
+    osl: Annotated[str | None, typer.Option("--osl", metavar="DIST", help="Output tokens, likewise.")] = None,
+    trace: Annotated[
+        str | None,
+        typer.Option("--trace", metavar="FILE", help="Requests as JSON lines in Mooncake's format; chat: one of ours."),
+    ] = None,
+    synthetic: Annotated[
+        int | None,
+        typer.Option("--synthetic", min=1, max=o.MOST, metavar="N", help="Draw N requests of conversations."),
+    ] = None,
+    requests: Annotated[
+        int | None, typer.Option("--requests", min=1, max=o.MOST, metavar="N", help="How many to take of a trace.")
+    ] = None,
+    burstiness: Annotated[
+        float | None,
+        typer.Option("--burstiness", metavar="X", help="Shape of gamma gaps: 1 is Poisson, less is burstier."),
+    ] = None,
     ttft: Annotated[
         str | None, typer.Option("--ttft", metavar="LIMIT", help="Time to the first token: p95:2s, or 2s for the mean.")
     ] = None,
@@ -28,6 +50,10 @@ def size(
     chips: Annotated[
         str | None, typer.Option("--chips", metavar="CHIP,CHIP", help="More chips to compare, with commas between.")
     ] = None,
+    rates: Annotated[
+        str | None,
+        typer.Option("--rates", metavar="R,R", help="Rates of the table; from a quarter to four times --rate if none."),
+    ] = None,
     largest: Annotated[
         int, typer.Option("--largest", min=1, max=1024, metavar="N", help="Most chips of one instance.")
     ] = 64,
@@ -35,6 +61,12 @@ def size(
         bool, typer.Option("--simulate/--no-simulate", help="Let the simulator decide how many replicas are enough.")
     ] = True,
     seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Of the simulated arrivals.")] = 0,
+    routing: Annotated[
+        Routing, typer.Option("--routing", help="Which attention-DP rank or replica gets a request.")
+    ] = Routing.least_loaded,
+    prefix_cache: Annotated[
+        bool, typer.Option("--prefix-cache/--no-prefix-cache", help="Keep the blocks of prompts for reuse.")
+    ] = True,
     prefix: o.Prefix = None,
     prefix_groups: o.PrefixGroups = None,
     prefix_routing: o.PrefixRouting = None,
@@ -59,9 +91,9 @@ def size(
     """Find the fewest chips for a request rate and limits on percentiles.
 
     Searches the best instance of every size by a queueing formula, then simulates how many of them are enough, at the
-    rate, 20 % below and above it, and with a server failed. Exit code: 0, 1 if no chip keeps the limits.
+    rate, 20 % below and above it, with a server failed, and at other rates. Exit code: 0, 1 if nothing keeps them.
     """
-    from mlaplan.cli import questions, strategies
+    from mlaplan.cli import offering, questions, simulating, strategies
     from mlaplan.cli.limits import limit
     from mlaplan.cli.output import check, write
     from mlaplan.fleet.sizing import Asked, sized
@@ -78,10 +110,14 @@ def size(
         memory_fraction=memory_fraction, reserve=reserve, price=price, imbalance=imbalance, mtp_accept=mtp_accept,
         redundant_experts=0,
     )  # fmt: skip
+    load = simulating.Asked(trace, synthetic, isl, osl, requests, rate, burstiness, None, seed)
+    offered, per_s = offering.offered(load, routing.value, prefix_cache)
+    if prefix is not None and offered.trace is not None:
+        raise MlaplanError("--prefix: requests of a trace say themselves what their prompts share")
+    others = offering.rates(rates)
     work = questions.workload(
-        questions.tokens("--isl", isl), questions.tokens("--osl", osl), rate=rate, prefix=prefix,
-        groups=prefix_groups, routing=prefix_routing,
-    )  # fmt: skip
+        *offered.means, rate=f"{per_s!r}/s", prefix=prefix, groups=prefix_groups, routing=prefix_routing
+    )
     pins = strategies.given(
         tp=tp, pp=pp, dp=dp, ep=ep, kv_dtype=kv_dtype, weight_dtype=weight_dtype, block_size=block_size, mtp=mtp
     )
@@ -92,8 +128,11 @@ def size(
     for subject in subjects:
         strategies.check_precision(subject, pins)
         q, said = questions.asked(subject, work, given, pins)
-        questions.tell(said)
-        asked = Asked(q, work.rate or 0.0, *limits, largest, pins, given, simulate, seed, lambda x: questions.tell([x]))
+        questions.tell([*said, *offering.too_long(offered, q, seed)])
+        sent = offering.with_prefix(offered, q) if simulate else offered
+        asked = Asked(
+            q, sent, per_s, *limits, largest, pins, given, simulate, seed, lambda x: questions.tell([x]), others
+        )
         answers.append(sized(asked))
     write(size_text.rendered(answers, output.value), file)
     return EXIT_OK if any(a.best is not None for a in answers) else EXIT_FINDINGS

@@ -34,10 +34,12 @@ class Point:
     in_flight: float  # sequences in decode on a rank, mean
     peak: float  # and at the percentile of the TPOT limit
     slots: int
+    hit_share: float = 0.0  # of prompt tokens, found in the cache
+    grows: bool = False  # the queue gets longer and longer, in the simulator
 
     @property
     def stable(self) -> bool:
-        return self.ttft_s < float("inf")
+        return self.ttft_s < float("inf") and not self.grows
 
     def meets(self, ttft: Limit | None, tpot: Limit | None) -> bool:
         """Whether both limits hold."""

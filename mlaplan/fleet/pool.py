@@ -48,7 +48,10 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block size: tokens of a sequence's blocks that hold nothing, as a count and a share; sequences of a rank."""
+    """One block size: tokens of a sequence's blocks that hold nothing, as a count and a share; sequences of a rank.
+
+    Blocks of a sequence are those of its own: a shared prefix is stored once, beside all.
+    """
 
     size: int
     waste_tokens: float
@@ -142,7 +145,14 @@ def held(q: Question, s: Strategy, tokens: int, block: int, lengths: Lengths, wa
 
 def _block(q: Question, s: Strategy, own: Stored, size: int, lengths: Lengths, watermark: float) -> Block:
     waste = float(paging.waste_tokens(lengths, size * s.dcp))
-    return Block(size, waste, waste / (waste + lengths.mean), held(q, s, own.chip_tokens, size, lengths, watermark))
+    shared = q.budget.shared
+    saved = 0.0 if shared is None else float(prefix.whole_blocks(shared.tokens, size * s.dcp))
+    return Block(
+        size,
+        waste,
+        waste / max(waste + lengths.mean - saved, 1.0),
+        held(q, s, own.chip_tokens, size, lengths, watermark),
+    )
 
 
 def error(q: Question, f: Format) -> float:

@@ -38,8 +38,8 @@ def report(q: Question, p: Pool) -> str:
     # what does not fit is told above, what no engine launches is not
     head += [words.line("illegal", f"{code} {slug}: {said}") for code, slug, said in p.base.reasons if code < "MLA2"]
     parts = ["\n".join(head), grid(*format_table(p)), _under_formats(q, p)]
-    parts += [f"{wrapped(f'Whole blocks: sequences are {p.lengths.words}{_watermark(p)}.')}\n{grid(*block_table(p))}"]
-    parts += [f"{wrapped(f'Prefixes in buckets: prefixes are {p.prefixes.words}.')}\n{grid(*bucket_table(p))}"]
+    parts += [f"{wrapped(f'Whole blocks: {blocks_said(q, p)}')}\n{grid(*block_table(p))}"]
+    parts += [f"{wrapped(f'Prefixes in buckets: {buckets_said(p)}')}\n{grid(*bucket_table(p))}"]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -147,8 +147,33 @@ def _shared(q: Question, p: Pool) -> str:
     stored, caches = cache.stored_tokens(q, s), s.dp * s.replicas
     return (
         f"{w.prefix_groups:,} shared prefixes of {w.prefix_tokens:,} tokens take {stored:,} tokens of each of "
-        f"{words.times(caches, 'cache')}; a sequence takes {w.prefix_tokens:,} tokens fewer."
+        f"{words.times(caches, 'cache')}{', as requests go where theirs is' * (w.prefix_routed and caches > 1)}; "
+        f"a sequence takes {w.prefix_tokens:,} tokens fewer, and the sequences above are beside the prefixes."
     )
+
+
+def blocks_said(q: Question, p: Pool) -> str:
+    """What the sequences of the block table are."""
+    said = f"sequences are {p.lengths.words}{_watermark(p)}, in {p.base.strategy.kv_dtype}."
+    if q.workload.prefix_groups is None:
+        return said
+    return (
+        f"{said} Their shared prefix of {q.workload.prefix_tokens:,} tokens is stored once and stands apart: blocks, "
+        "empty tokens and their share are of what a sequence adds, and what prefixes take is not there for sequences."
+    )
+
+
+def buckets_said(p: Pool) -> str:
+    """What the columns of the bucket table mean."""
+    return (
+        f"prefixes are {p.prefixes.words}. What lies beyond the last whole bucket is recomputed; a partly filled one "
+        "that is kept is empty at its end; a prompt is looked up once a bucket it finds, and once for the miss."
+    )
+
+
+def first(said: str) -> str:
+    """With a capital letter."""
+    return said[0].upper() + said[1:]
 
 
 def _watermark(p: Pool) -> str:
@@ -182,8 +207,8 @@ def markdown(q: Question, p: Pool) -> str:
     return "\n".join([
         f"# KV cache of {q.setting.model.title} on {q.setting.chip.name}, {s.label()}", "",
         f"Memory: {memory(q, p)}.", "", f"Pool: {size(p)}.", "", table(format_table(p)), "", _under_formats(q, p), "",
-        f"## Blocks, {p.lengths.words}", "", table(block_table(p)), "",
-        f"## Buckets, {p.prefixes.words}", "", table(bucket_table(p)),
+        "## Blocks", "", first(blocks_said(q, p)), "", table(block_table(p)), "",
+        "## Buckets", "", first(buckets_said(p)), "", table(bucket_table(p)),
     ])  # fmt: skip
 
 

@@ -29,17 +29,26 @@ def rendered(q: Question, f: Found, trace: str | None, how: str) -> str:
         lines = [f"# {title(q, f)}"]
         for said, part in parts:
             columns, rows = part
-            lines += ["", said, "", as_markdown([c.title.replace("\n", " ") for c in columns], rows)]
-        return "\n".join([*lines, "", NOTES])
-    shown = [f"{wrapped(said)}\n{grid(*part)}" for said, part in parts]
-    return "\n\n".join([wrapped(title(q, f)), *shown, wrapped(NOTES)])
+            lines += ["", said]
+            if rows:
+                lines += ["", as_markdown([c.title.replace("\n", " ") for c in columns], rows)]
+        return "\n".join([*lines, "", notes(f)])
+    shown = [f"{wrapped(said)}\n{grid(*part)}" if part[1] else wrapped(said) for said, part in parts]
+    return "\n\n".join([wrapped(title(q, f)), *shown, wrapped(notes(f))])
 
 
-NOTES = (
-    "Fetching goes over each chip's own link, copies counted; staging on the way, look-up and other traffic are left "
-    "out. Outputs are not kept; the trace is replayed once against one LRU cache over all tiers, with requests routed "
-    "to it: what a short trace touches fits small tiers."
-)
+def notes(f: Found) -> str:
+    """What is left out, and what a trace's replay means."""
+    said = (
+        "Fetching goes over each chip's own link, copies counted; staging on the way, look-up and other traffic are "
+        "left out."
+    )
+    if f.curve is None:
+        return f"{said} With --trace: what caches of any size find, and what a tier is worth."
+    return (
+        f"{said} Outputs are not kept; the trace is replayed once against one LRU cache over all tiers, with requests "
+        "routed to it: what a short trace touches fits small tiers."
+    )
 
 
 def title(q: Question, f: Found) -> str:
@@ -61,7 +70,8 @@ def sections(q: Question, f: Found, trace: str | None) -> list[tuple[str, Part]]
         w = q.workload
         out.append((
             f"Hit rate against capacity, by stack distance over {trace}: {words.percent(f.curve.most)} of prompt "
-            f"tokens can be found, in {f.curve.distinct:,} different blocks; {f.stored_bytes:,.0f} B a token.",
+            f"tokens can be found, in {f.curve.distinct:,} different blocks; {f.stored_bytes:,.0f} B a token."
+            + (" No prompt begins with a whole block of one before it." if not f.sizes else ""),
             sizes(f),
         ))  # fmt: skip
         out.append((

@@ -102,3 +102,30 @@ def test_bad_input_is_one_line(run: Run, extra: tuple[str, ...], said: str) -> N
     result = run(*LLAMA, *extra)
     assert result.code == 2 and result.out == ""
     assert said in result.err and len(result.err.strip().splitlines()) == 1
+
+
+def test_empty_tokens_are_a_share_of_what_a_sequence_adds(run: Run) -> None:
+    """4,600 tokens are 4,608 in blocks of 16; less 2,944 of the prefix 8 of 1,664 are empty."""
+    shared = ("--prefix", "2944", "--prefix-groups", "20")
+    by_size = {b["block_tokens"]: b for b in data(run, *LLAMA, "--lengths", "4600", *shared)["blocks"]}
+    assert by_size[16]["waste_tokens"] == 8 and by_size[16]["waste_share"] == pytest.approx(8 / 1664)
+    alone = {b["block_tokens"]: b for b in data(run, *LLAMA, "--lengths", "4600")["blocks"]}
+    assert alone[16]["waste_share"] == pytest.approx(8 / 4608)
+    assert "is stored once and stands apart" in " ".join(run(*LLAMA, *shared).out.split())
+
+
+def test_lengths_are_spelled_as_for_the_simulator(run: Run) -> None:
+    one, other = (data(run, *LLAMA, "--lengths", text)["blocks"] for text in ("1k-8k", "uniform:1k:8k"))
+    assert one == other
+    drawn = data(run, *LLAMA, "--lengths", "lognormal:3500:0.8")
+    assert drawn["lengths"]["mean_tokens"] == pytest.approx(3500, rel=0.01)
+    # a wide distribution leaves half a block empty
+    assert drawn["blocks"][-1]["waste_tokens"] == pytest.approx(127 / 2, rel=0.01)
+
+
+def test_buckets_of_a_size(run: Run) -> None:
+    """3,000 tokens in buckets of 512: five are found, 440 computed again, 72 of the sixth are empty, six look-ups."""
+    (bucket,) = data(run, *LLAMA, "--prefix", "3000", "--buckets", "512")["buckets"]
+    assert bucket == {"bucket_tokens": 512, "recomputed_tokens": 440, "padding_tokens": 72, "lookups": 6}
+    refused = run(*LLAMA, "--buckets", "0")
+    assert refused.code == 2 and "at least 1 token" in refused.err

@@ -83,3 +83,23 @@ def test_bad_input_is_refused(run: Run, extra: str, said: str) -> None:
 def test_a_chip_without_a_network_has_no_pool(run: Run) -> None:
     result = run(*shlex.split("tiers llama-3-70b sc11 --devices 8 --trace chat --pool 1TB"))
     assert result.code in (1, 2) and "Traceback" not in result.err
+
+
+def test_what_is_said_of_a_trace_is_said_with_a_trace_only(run: Run, tmp_path: Path) -> None:
+    assert "the trace" not in run(*shlex.split(LLAMA)).out
+    file = tmp_path / "one.jsonl"
+    file.write_text('{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]}')
+    shown = " ".join(run(*shlex.split(f"{LLAMA} --trace {file}")).out.split())
+    assert "No prompt begins with a whole block" in shown and "found tokens capacity" not in shown
+
+
+def test_a_slow_link_is_worth_it_for_long_contexts_only(run: Run) -> None:
+    """Computing grows with the square of a context, fetching with its length: 100 MB/s overtakes between."""
+    line = "tiers deepseek-v3 h100-sxm --devices 16 --dp 8 --pp 2 --tp 1 --batch 64 --host-link 100MB/s"
+    rows = {c["context_tokens"]: c for c in data(run, line)["contexts"]}
+    for row in rows.values():
+        assert (row["fetch_0_s"] < row["recompute_s"]) == (row["break_even_bytes_per_s"] < 100e6)
+    assert (
+        rows[8192]["fetch_0_s"] > rows[8192]["recompute_s"]
+        and rows[131_072]["fetch_0_s"] < rows[131_072]["recompute_s"]
+    )

@@ -101,14 +101,25 @@ Row = tuple[float, int, int, list[int]]
 
 def _request(line: str, after_ms: float) -> tuple[Row | None, list[Wrong], float]:
     """(the request of a line, None if it is bad; everything that is wrong with it; its time, 0 if it has none)."""
+    twice: list[str] = []
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice.extend(key for key in found if keys.count(key) > 1)
+        return found
+
     try:
-        row = json.loads(line)
+        row = json.loads(line, object_pairs_hook=once)
     except json.JSONDecodeError as error:
         return None, [(error.colno, f"is not JSON: {error.msg}", LINE)], 0.0
     except (RecursionError, ValueError):
         return None, [(1, "is nested too deeply or has too many digits", LINE)], 0.0
     if not isinstance(row, dict):
         return None, [(1, f"is {_kind(row)}, no request", LINE)], 0.0
+    if twice:
+        return None, [(_again(line, key), f"'{key}' appears twice in one line", "each key once") for key in twice], 0.0
     wrong: list[Wrong] = []
     for key in KEYS[:3]:
         if key not in row:
@@ -154,6 +165,12 @@ def _number(value: Any, least: float, most: float, whole: bool) -> str | None:
 def _kind(value: Any) -> str:
     names = {dict: "an object", list: "a list", str: "a text", bool: "a truth value", type(None): "null"}
     return names.get(type(value), "a number")
+
+
+def _again(line: str, key: str) -> int:
+    """Column where a key stands for the second time, 1-based."""
+    places = [found.start() for found in re.finditer(rf"{re.escape(json.dumps(key))}\s*:", line)]
+    return places[1] + 1 if len(places) > 1 else 1
 
 
 def _column(line: str, key: str) -> int:

@@ -58,6 +58,8 @@ def test_prompts_without_ids_share_nothing(tmp_path: Path) -> None:
         ('{"timestamp": 1e5, "input_length": 6, "output_length": 1e30}', "output_length is 1e+30, too large"),
         ('{"timestamp": 1e5, "input_lenght": 6, "output_length": 3}', "3:1: has no 'input_length', but 'input_lenght'"),
         ('{"timestamp": 1e5, "input_length": 600, "output_length": 5, "hash_ids": [7, 7]}', "hash id 7 appears twice"),
+        ('{"timestamp": 1e5, "input_length": 6, "output_length": 5, "timestamp": 2}', ":59: 'timestamp' appears twice"),
+        ('{"timestamp": 1e5, "input_length": 600, "output_length": 5, "x": {"y": 1, "y": 1}}', "'y' appears twice"),
         ('{"timestamp": 1e5, "input_length": 600, "output_length": 5, "hash_ids": ["a", 7]}', "no list of whole"),
         ("[1, 2]", "3:1: is a list, no request"),
         ('{"timestamp": 1,', "3:17: is not JSON"),
