@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlaplan.engines import launch, vllm
+from mlaplan.engines import handover, launch, vllm
 from mlaplan.engines.flags import CommandLine, FlagTable
 from mlaplan.engines.request import EmitRequest
 from mlaplan.errors import MlaplanError
@@ -41,6 +41,7 @@ def _node(profile: Profile, table: FlagTable, request: EmitRequest, node: int, n
     _cache(command, request)
     vllm.scheduler(profile, command, request)
     command.add("--compilation-config", GRAPHS)
+    handover.add(f"vllm_ascend@{profile.version}", command, request)
     return "\n".join([*lines, command.text()])
 
 
