@@ -194,6 +194,11 @@ KvSending = Annotated[
     KvOverlap | None, typer.Option("--kv-overlap", help="Send the cache by layer while prefill computes, or after it.")
 ]
 
+KvConnector = Annotated[
+    str | None,
+    typer.Option("--kv-connector", metavar="NAME", help="What carries the cache, where the engine has several: nixl."),
+]
+
 # ---- output ----
 
 Output = Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the result there.")]

@@ -91,6 +91,7 @@ def recommend(
     decode_chip: o.DecodeChip = None,
     kv_link: o.KvLink = None,
     kv_overlap: o.KvSending = None,
+    kv_connector: o.KvConnector = None,
     settings: o.Settings = None,
     output: Annotated[Format, typer.Option("--format", help="How to write the result.")] = Format.table,
     file: o.Output = None,
@@ -115,15 +116,15 @@ def recommend(
     folder, file = (file, None) if kind is not None else (None, file)
     for path in (file, save_plan):
         check(path)
-    apart = Apart(disagg, prefill_chip, decode_chip, kv_link, kv_overlap)
-    apart.check(emit, devices, objective.value)
+    apart = Apart(disagg, prefill_chip, decode_chip, kv_link, kv_overlap, kv_connector)
+    apart.check(devices, objective.value)
+    apart.link_rate()
     named = True
     if kind is not None:
         engine, named = manifesting.engine(kind, engine, chip)
         emit = engine
     split = manifesting.pools(pd, replicas)
     replicas = sum(split) if split is not None else replicas
-    apart.ask(devices)
     work = questions.workload(
         _tokens("--isl", isl, ISL), _tokens("--osl", osl, OSL),
         concurrency=concurrency, rate=rate, prefix=prefix, ttft=ttft, tpot=tpot,
