@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from mlaplan.errors import EXIT_FINDINGS, EXIT_OK, MlaplanError
@@ -126,9 +126,14 @@ def rendered(a: Answer, d: Decision, given: Overrides, how: str) -> str:
     if how == "csv":
         return tables.as_csv(split_data.rows(a, d))
     if how == "md":
-        return f"{plan_markdown.markdown(a)}\n\n{split_text.markdown(d)}"
+        parts = [plan_markdown.markdown(replace(a, launch=None) if d.wins == "apart" else a), split_text.markdown(d)]
+        if a.launch is not None and d.wins == "apart":
+            parts.append(f"```sh\n{plan_text.launch(a.launch)}\n```")
+        return "\n\n".join(parts)
     if d.wins == "apart":
         parts = [plan_text.asked(a), split_text.section(d)]
+        if a.launch is not None:
+            parts.append(plan_text.launch(a.launch))
         if a.found.plans:
             parts.append(f"Together, the best of {d.ask.devices} chips:\n{plan_text.ranked(a)}")
         return "\n\n".join(parts)

@@ -61,8 +61,6 @@ def request(q: Question, s: Strategy, pp_layers: tuple[int, ...]) -> EmitRequest
     from mlaplan.engines.request import EmitRequest
 
     model, chip = q.setting.model, q.setting.chip
-    block = s.block_size
-    longest = min(-(-(q.workload.max_context + SPARE_TOKENS) // block) * block, model.max_position)
     return EmitRequest.from_strategy(
         s,
         model=_served_name(q),
@@ -70,7 +68,7 @@ def request(q: Question, s: Strategy, pp_layers: tuple[int, ...]) -> EmitRequest
         attention=attention_kind(model),
         moe=any(f.kind == "moe" for f in model.ffn.values()),
         weight_conversion=s.weight_dtype != quantised(model),
-        max_model_len=max(longest, q.workload.max_context),
+        max_model_len=longest(q, s.block_size, q.workload.max_context),
         memory_fraction=int(q.budget.memory_fraction * 1000 + 1e-9) / 1000,
         pp_layers=pp_layers if s.pp > 1 else (),
         dcp_merge=q.setting.engine.merge.pattern if s.dcp > 1 else None,
@@ -78,6 +76,11 @@ def request(q: Question, s: Strategy, pp_layers: tuple[int, ...]) -> EmitRequest
         chips_per_node=chip.scale_up.host_chips,
         devices=s.devices,
     )
+
+
+def longest(q: Question, block: int, tokens: int) -> int:
+    """The longest sequence that servers take: so many tokens and some to spare, in whole blocks, if the model can."""
+    return max(min(-(-(tokens + SPARE_TOKENS) // block) * block, q.setting.model.max_position), tokens)
 
 
 def _served_name(q: Question) -> str:

@@ -10,6 +10,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from mlaplan.engines.connectors import DECODE, PREFILL, Connector, connector, named, told
+from mlaplan.engines.launch import WIDTH
 from mlaplan.engines.request import Degrees, EmitRequest, Handover
 from mlaplan.errors import MlaplanError
 
@@ -158,8 +159,10 @@ def router_note(c: Connector) -> str:
 
 
 def shell(words: Sequence[str]) -> str:
-    """Words for a shell, placeholders left as they are."""
-    return " ".join(word if word.startswith("$") or "://$" in word else shlex.quote(word) for word in words)
+    """Words for a shell, placeholders left as they are; one flag a line where it is long."""
+    shown = [word if word.startswith("$") or "://$" in word else shlex.quote(word) for word in words]
+    line = " ".join(shown)
+    return line if len(line) <= WIDTH else line.replace(" --", " \\\n    --")
 
 
 __all__ = ["BOOTSTRAP_PORT", "HOST", "ROUTER_PORT", "SIDE_CHANNEL", "add", "of", "paired", "parsed", "router"]

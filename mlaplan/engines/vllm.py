@@ -220,7 +220,7 @@ def parse(profile: Profile, line: CommandLine, env: dict[str, str], attention: s
         "attention_backend": line.get("--attention-backend") or env.get("VLLM_ATTENTION_BACKEND"),
         "trust_remote_code": line.get("--trust-remote-code", False),
         "nodes": line.get("--nnodes"),
-        "handover": handover.parsed(profile.name, line),
+        "handover": handover.parsed("vllm", line),
     }
 
 

@@ -9,8 +9,8 @@
 A decode instance keeps activations for the smallest prefill chunk. Both pools hold the cache in one dtype. The network
 cards of an instance cap its rate too (`costs.kv_transfer`). Of all pairs of points on both pools' fronts, and all whole
 numbers of instances, the one with most tokens per second and chip is taken; of those within 1 % the least TPOT. An
-engine's connector joins some pairs only (`engines.connectors`), and says when the cache is sent. Without a rate arrivals
-are even; at a rate they are a Poisson process, and both pools have waits of their own (`waiting`).
+engine's connector joins some pairs only (`engines.connectors`), and says when the cache is sent. Without a rate
+arrivals are even; at a rate they are a Poisson process, and both pools have waits of their own (`waiting`).
 Sources: DistServe, arXiv:2401.09670, sec. 3 (pools by themselves); Splitwise, arXiv:2311.18677, sec. 4.
 """
 
@@ -365,12 +365,12 @@ def _paired(qp: Question, qd: Question, p: Fronts, d: Fronts, ask: Ask, link: Ro
     near = np.flatnonzero((value >= (1 - LIKENESS) * value.max()).ravel())
     i, j, k = np.unravel_index(near[np.argmin((tpot + 1e-6 * ttft).ravel()[near])], value.shape)
     return _of(qp, qd, p, d, g, ask, link, (int(x[i, 0, 0]), int(y[i, 0, 0])), (int(j), int(k)),
-               (float(wait[i, j, k]), float(slot_wait[i, j, k]), float(ttft[i, j, k]), float(done[i, j, k])))  # fmt: skip
+               tuple(float(v[i, j, k]) for v in (wait, slot_wait, ttft, done)))  # fmt: skip
 
 
 def _of(
     qp: Question, qd: Question, p: Fronts, d: Fronts, g: _Grid, ask: Ask, link: Route, counts: tuple[int, int],
-    at: tuple[int, int], figures: tuple[float, float, float, float],
+    at: tuple[int, int], figures: tuple[float, ...],
 ) -> Split:  # fmt: skip
     (x, y), (j, k), (wait, slot_wait, ttft, done) = counts, at, figures
     work = qd.workload

@@ -2,7 +2,7 @@
 
     W   = (T / 2 c) rho^( sqrt(2 (c + 1)) - 1 ) / (1 - rho)        the mean; for c = 1 the M/D/1 wait, exact
     P0  = rho^( sqrt(2 (c + 1)) - 1 )                              that a request waits at all
-    W_p = (W / P0) ln( P0 / (1 - p) ),  0 for P0 <= 1 - p          its percentile, the wait of those who wait exponential
+    W_p = (W / P0) ln( P0 / (1 - p) ),  0 for P0 <= 1 - p          its percentile, waits of those who wait exponential
 
 T: time of service [s], rho: load of a server. Of M/M/c the wait is twice as long; that a fixed time halves it is exact
 for one server and in heavy traffic. Sources: Sakasegawa, Annals of the Institute of Statistical Mathematics 29 (1977),

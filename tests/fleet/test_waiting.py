@@ -1,4 +1,4 @@
-"""Waits of fixed services: exact for one server, near the published tables for several, and of queues in plain Python."""
+"""Waits of fixed services: exact for one server, for several near queues in plain Python."""
 
 from __future__ import annotations
 

@@ -9,7 +9,9 @@ import pytest
 
 from mlaplan.cli.launching import request
 from mlaplan.engines import load_profile
+from mlaplan.engines.handover import paired
 from mlaplan.errors import MlaplanError
+from mlaplan.fleet.split import kv_heads
 from mlaplan.manifests import KINDS, Deployment, Role, manifests
 from mlaplan.plan import question, recommend
 from mlaplan.specs.lookup import load_chip, load_model
@@ -30,8 +32,13 @@ def deployments(engine: str, chip: str, model: str, count: int) -> list[Deployme
     for plan in recommend(q, count, top=1).plans:
         wanted = request(q, plan.strategy, plan.pp_layers)
         alone = (Role("server", wanted, wanted.replicas),)
-        both = (Role("prefill", wanted, wanted.replicas), Role("decode", wanted, 1))
-        out += [Deployment(model.replace(".", "-"), engine, spec, roles, model) for roles in (alone, both)]
+        out.append(Deployment(model.replace(".", "-"), engine, spec, alone, model))
+        try:
+            p, d = paired(engine, None, wanted, wanted, kv_heads(q))
+        except MlaplanError:  # a pipeline, or a divided cache
+            continue
+        both = (Role("prefill", p, wanted.replicas), Role("decode", d, 1))
+        out.append(Deployment(model.replace(".", "-"), engine, spec, both, model))
     return out
 
 
@@ -65,6 +72,6 @@ def test_what_is_written_passes(engine: str) -> None:
 
 
 def test_a_wrong_count_is_seen() -> None:
-    (d, _) = deployments("vllm", "h200-sxm", "deepseek-v3", 8)
+    (d, *_) = deployments("vllm", "h200-sxm", "deepseek-v3", 8)
     text = manifests("kthena", d)[0].text.replace("nvidia.com/gpu: '8'", "nvidia.com/gpu: '4'")
     assert [one.code for one in report_of(text, "x.yaml").findings if one.severity == "error"] == ["MLA531"]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from itertools import cycle
 
 import pytest
 
 from mlaplan.engines import EmitRequest
+from mlaplan.engines.handover import paired
 from mlaplan.errors import MlaplanError
 from mlaplan.manifests import Deployment, Role, manifests
 from mlaplan.manifests.deployment import object_name
@@ -17,11 +20,14 @@ from tests.manifests.plans import groups, objects
 V3 = "deepseek-ai/DeepSeek-V3"
 
 
-def deployment(engine: str = "vllm", chip: str = "h200-sxm", roles=("server",), counts=(1, 1), **plan) -> Deployment:
+def deployment(engine: str = "vllm", chip: str = "h200-sxm", roles=("server",), counts=(1, 1), connector=None, **plan):
     spec = load_chip(chip)
     given = {"model": V3, "chip_class": spec.efficiency_class, "chips_per_node": spec.scale_up.host_chips, "batch": 64}
     request = EmitRequest(**{**given, **plan})
-    made = tuple(Role(name, request, count) for name, count in zip(roles, counts, strict=False))
+    requests = (request,)
+    if tuple(roles) == ("prefill", "decode"):
+        requests = paired(engine, connector, request, request, None)
+    made = tuple(Role(name, one, count) for name, one, count in zip(roles, cycle(requests), counts, strict=False))
     return Deployment("deepseek-v3", engine, spec, made, "deepseek-v3")
 
 
@@ -125,10 +131,11 @@ def test_roles_hand_over_their_cache(engine: str, chip: str, roles: tuple[str, s
 
 
 REFUSED = [
-    ("lws", {"roles": ("prefill", "decode"), "tp": 8}, "a LeaderWorkerSet has one role"),
+    ("kthena", {"engine": "vllm-ascend", "chip": "ascend-910b3", "roles": ("prefill", "decode"), "tp": 8,
+                "block_size": 128, "connector": "mooncake-layerwise"}, "knows no MooncakeLayerwiseConnector: --kv-"),
     ("lws", {"engine": "trtllm", "tp": 8}, "manifests start vLLM, SGLang or vLLM-Ascend; TensorRT-LLM 1.3.0 is none"),
     ("kthena", {"engine": "vllm-ascend", "chip": "ascend-910b3", "roles": ("prefill", "decode"), "tp": 8, "dcp": 8,
-                "kv_layout": "sequence_sharded", "block_size": 128}, "choose --dcp 1 and --cp 1"),
+                "kv_layout": "sequence_sharded", "block_size": 128}, "--dcp 1 and --cp 1"),
 ]  # fmt: skip
 
 
@@ -143,6 +150,9 @@ def test_unequal_nodes_are_told() -> None:
         manifests("lws", deployment(tp=4, dp=5, ep=20))
     with pytest.raises(MlaplanError, match="roles server, decode: expected server alone"):
         deployment(roles=("server", "decode"), tp=8)
+    with pytest.raises(MlaplanError, match="role prefill: its plan says nothing of a handover"):
+        one = deployment(tp=8)
+        replace(one, roles=tuple(replace(one.roles[0], name=n) for n in ("prefill", "decode")))
     request = EmitRequest(model="m", chip_class="nvidia-hopper", tp=8, pp=3)
     texts = [f"vllm serve m --rank {rank}" for rank in (0, 1, 3)]
     with pytest.raises(MlaplanError, match="workers run with 1 and 3"):
