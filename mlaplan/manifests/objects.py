@@ -86,7 +86,7 @@ def manifest(
     label = load_profile(d.engine).label
     lines = [f"{kind} for {_line(d.model)} with {label}", f"fields as in {api}", *notes]
     engine = f"{d.engine_name.replace('_', '-')}@{d.version}"
-    model = f" model={d.model_spec}" if d.model_spec and not _converted(d) else ""
+    model = f" model={d.model_spec}" if d.model_spec and not _unlike(d) else ""
     # roles on chips of their own have node labels instead
     known = f"chip={(chip or d.chip).name}" if chip is not None or d.one_kind else ""
     said = f"{known}{model} engine={engine}".strip()
@@ -100,9 +100,15 @@ def _line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
-def _converted(d: Deployment) -> bool:
-    """Whether the checkpoint is a converted copy, whose dtype the name of the model does not tell."""
-    return any(role.request.weight_conversion for role in d.roles)
+def _unlike(d: Deployment) -> bool:
+    """Whether some checkpoint is a converted copy in another dtype than `check` takes for this model and chip."""
+    from mlaplan.costs.precision import weight_targets
+    from mlaplan.specs.lookup import load_model
+
+    if not any(role.request.weight_conversion for role in d.roles):
+        return False
+    model = load_model(d.model_spec)
+    return any(role.request.weight_dtype != weight_targets(d.chip_of(role), model)[0] for role in d.roles)
 
 
 def notes(d: Deployment, groups: list[tuple[Role, Group]]) -> list[str]:

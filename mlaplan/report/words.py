@@ -41,6 +41,18 @@ def span(value: Interval, shown: Callable[[float], str] = plain) -> str:
     return f"{shown(value.value)} ({low} to {high})"
 
 
+def file(path: str) -> str:
+    """A file as seen from the working folder, or its name alone where it is elsewhere: a result is read by others."""
+    from pathlib import Path
+
+    if not path or not Path(path).is_absolute():
+        return path
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return Path(path).name
+
+
 def percent(share: float) -> str:
     """Whole percent from ten on, tenths below; 0 for nothing."""
     value = 100 * share

