@@ -96,7 +96,7 @@ def next_steps(subject: Subject, a: Answer, given: Overrides, emit: str | None) 
     """The command that looks closer at the best plan, or at what to change."""
     if not a.found.plans:
         return []
-    words = ["mlaplan", "explain", subject.given_model, subject.given_chip, *_flags(a.found.plans[0].strategy)]
+    words = ["mlaplan", "explain", subject.given_model, subject.given_chip, *strategy_flags(a.found.plans[0].strategy)]
     w = a.q.workload
     words += ["--isl", str(w.isl), "--osl", str(w.osl)]
     if w.concurrency is not None:
@@ -120,7 +120,7 @@ def next_steps(subject: Subject, a: Answer, given: Overrides, emit: str | None) 
     return lines
 
 
-def _flags(s: Strategy) -> list[str]:
+def strategy_flags(s: Strategy) -> list[str]:
     """A strategy as the flags of `explain`."""
     words: list[str] = []
     for name in ("tp", "pp", "dp", "ep", "dcp", "cp", "replicas", "batch", "mtp"):

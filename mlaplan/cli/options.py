@@ -7,7 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-ModelName = Annotated[str, typer.Argument(help="a model by name, a YAML file or a config.json", metavar="MODEL")]
+
+def _no_plan(model: str) -> str:
+    from mlaplan.cli.saved_plans import refuse
+
+    return refuse(model) if model and model.endswith(".json") else model
+
+
+ModelName = Annotated[
+    str, typer.Argument(help="a model by name, a YAML file or a config.json", metavar="MODEL", callback=_no_plan)
+]
 ChipName = Annotated[str, typer.Argument(help="a chip by name or a YAML file", metavar="CHIP")]
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from mlaplan.fleet import arrivals
+from mlaplan.fleet.split import parts_sent
 from mlaplan.report import plan_data
 
 if TYPE_CHECKING:
@@ -85,6 +86,13 @@ def transfer(s: Split) -> dict[str, Any]:
         "link_bytes_per_s": s.link.bytes_per_s,
         "connector": None if s.connector is None else s.connector.name,
         "sends": s.sends,
+        "parts": 0
+        if s.sends == "after"
+        else parts_sent(
+            s.decode.q.setting.model.layer_count, s.decode.q.workload.new_tokens, s.prefill.strategy, s.sends
+        ),
+        "latency_s": s.link.alpha_s,
+        "prefill_s": s.first_s,
         "exposed_s": s.exposed_s,
     }
 

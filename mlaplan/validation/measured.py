@@ -16,6 +16,7 @@ from mlaplan.engines.profile import Profile
 from mlaplan.errors import MlaplanError
 from mlaplan.explain import explain
 from mlaplan.plan import question
+from mlaplan.simulation import Sent
 from mlaplan.specs.chip import Chip
 from mlaplan.specs.model import Model
 from mlaplan.specs.spec import Spec
@@ -71,7 +72,10 @@ def compare(bench_file: str, plan_file: str) -> OwnRun:
     bench = bench_files.read(bench_file)
     data = plan_data(plan_file)
     if prefill_pool(plan_file, data) is not None:
-        raise MlaplanError(f"{plan_file}: is a plan of two pools; expected one of a single pool to compare a run with")
+        raise MlaplanError(
+            f"{plan_file}: is a plan of two pools; expected one of a single pool to compare a run with; "
+            "mlaplan simulate runs it"
+        )
     q, st, tokens = planned(plan_file, data)
     notes = _load_notes(q, st, bench)
     isl, osl = max(round(bench.mean_isl), 1), max(round(bench.mean_osl), 1)
@@ -164,6 +168,16 @@ def prefill_pool(file: str, data: dict[str, Any]) -> Planned | None:
     except (KeyError, TypeError):
         raise MlaplanError(f"{file}: pools has no prefill with a strategy; expected a whole plan file") from None
     return planned(file, pool)
+
+
+def planned_transfer(file: str, data: dict[str, Any], isl: int) -> Sent:
+    """How the cache goes between the pools of a plan of prompts of so many tokens."""
+    names = ("time_s", "latency_s", "parts", "prefill_s")
+    found = data.get("transfer")
+    values = [found.get(name) for name in names] if isinstance(found, dict) else []
+    if len(values) < len(names) or not all(isinstance(v, int | float) and 0 <= v < 1e9 for v in values):
+        raise MlaplanError(f"{file}: transfer has no {', '.join(names)}; expected a plan of two pools, saved anew")
+    return Sent(isl, float(values[0]), float(values[1]), int(values[2]), float(values[3]))
 
 
 def read_plan(file: str) -> Planned:

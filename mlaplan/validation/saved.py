@@ -40,7 +40,10 @@ def read_plan(file: str) -> Saved:
     data = measured.plan_data(file)
     q, strategy, _ = measured.planned(file, data)  # refuses what is no plan
     if data.get("pools") is not None:
-        raise MlaplanError(f"{file}: is a plan of two pools; expected one of a single pool")
+        raise MlaplanError(
+            f"{file}: is a plan of two pools, expected one of a single pool; mlaplan recommend --disagg auto compares "
+            "both ways, mlaplan simulate runs the plan"
+        )
     for f in fields(Strategy):
         _check(file, f.name, getattr(strategy, f.name))
     w, o = data["workload"], data["overrides"]
