@@ -52,9 +52,9 @@ def commands(d: Decision, engine: str) -> Launch:
             listen = " ".join(LISTEN[name])
             for text in emit(engine, one):
                 texts.append(f"{_heading(role, side, name, handover.HOST in text)}\n{_listening(text, listen)}")
-        hosts = [[f"${role}_{i}" for i in range(1, side.instances + 1)]
-                 for role, side in (("PREFILL", s.prefill), ("DECODE", s.decode))]  # fmt: skip
-        route = handover.shell(handover.router(c, *hosts, PORTS[name]))
+        first, second = ([f"${role}_{i}" for i in range(1, side.instances + 1)]
+                         for role, side in (("PREFILL", s.prefill), ("DECODE", s.decode)))  # fmt: skip
+        route = handover.shell(handover.router(c, first, second, PORTS[name]))
         addresses = "# PREFILL_n, DECODE_n: addresses of the servers"
         texts.append(f"# the router: {handover.router_note(c)}\n{addresses}\n{route}")
         work = s.decode.q.workload

@@ -56,4 +56,4 @@ def poisson(s: Split, share: float | None = None) -> Poisson:
     fixed = s.prefill_at(loads[0]) + s.exposed_s + float(front_end_s(p.q.setting.engine, d.q.workload))
     # the percentile of a sum: the longer tail over the mean of the other
     tail = max(tails[0] + waits[1], waits[0] + tails[1])
-    return Poisson(share, rate, *loads, *waits, sum(waits) + fixed, tail + fixed)
+    return Poisson(share, rate, loads[0], loads[1], waits[0], waits[1], sum(waits) + fixed, tail + fixed)

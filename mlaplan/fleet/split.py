@@ -379,9 +379,11 @@ def _of(
     rate_p, rate_d = (float(np.broadcast_to(v, shape)[j, k]) for v in (g.rate_p, g.rate_d))
     row = {name: float(d.table[name][k]) for name in ("decode_s", "per_round", "rounds")}
     rounds_s = row["rounds"] * row["decode_s"]
-    drafts = {} if ask.connector is None else {"mtp": d.strategies[k].mtp}  # as deep as the other pool's
+    one = p.strategies[j]
+    if ask.connector is not None:  # drafts as deep as the other pool's
+        one = replace(one, mtp=d.strategies[k].mtp)
     return Split(
-        Side(qp, replace(p.strategies[j], replicas=x, **drafts), x, rate_p, done / (x * rate_p)),
+        Side(qp, replace(one, replicas=x), x, rate_p, done / (x * rate_p)),
         Side(qd, replace(d.strategies[k], replicas=y), y, rate_d, done / (y * rate_d)),
         link, moved, ask.sends, float(np.broadcast_to(g.exposed, shape)[j, k]), float(p.table["first_s"][j]),
         float(p.table["prompt_s"][j]), rounds_s, wait, slot_wait, ttft,

@@ -175,9 +175,10 @@ def planned_transfer(file: str, data: dict[str, Any], isl: int) -> Sent:
     names = ("time_s", "latency_s", "parts", "prefill_s")
     found = data.get("transfer")
     values = [found.get(name) for name in names] if isinstance(found, dict) else []
-    if len(values) < len(names) or not all(isinstance(v, int | float) and 0 <= v < 1e9 for v in values):
+    good = [float(v) for v in values if isinstance(v, int | float) and 0 <= v < 1e9]
+    if len(good) < len(names):
         raise MlaplanError(f"{file}: transfer has no {', '.join(names)}; expected a plan of two pools, saved anew")
-    return Sent(isl, float(values[0]), float(values[1]), int(values[2]), float(values[3]))
+    return Sent(isl, good[0], good[1], int(good[2]), good[3])
 
 
 def read_plan(file: str) -> Planned:

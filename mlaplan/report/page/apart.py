@@ -81,9 +81,9 @@ def _ttft(s: Split) -> str:
 def pools(a: Answer, d: Decision) -> Section:
     """A step of each pool operator by operator, and what its memory holds."""
     s, b = d.split, d.bands
-    assert s is not None and b is not None and b.prefill.prefill is not None and b.decode.decode is not None
-    p, filled = b.prefill, b.decode
-    step = p.prefill
+    assert s is not None and b is not None
+    p, filled, step = b.prefill, b.decode, b.prefill.prefill
+    assert step is not None  # both pools are priced
     title = (
         f"A prefill step takes {words.span(step.step_s, format_seconds)}, {words.percent(step.comm_share)} of it "
         "communication."
