@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from mlaplan.errors import MlaplanError
 
 if TYPE_CHECKING:
+    from mlaplan.engines.connectors import Connector
     from mlaplan.engines.request import EmitRequest
     from mlaplan.fleet.decision import Decision
     from mlaplan.fleet.split import Side
@@ -51,7 +52,7 @@ def commands(d: Decision, engine: str) -> Launch:
             role = one.handover.role if one.handover else ""
             listen = " ".join(LISTEN[name])
             for text in emit(engine, one):
-                texts.append(f"{_heading(role, side, name, handover.HOST in text)}\n{_listening(text, listen)}")
+                texts.append(f"{_heading(role, side, c)}\n{_listening(text, listen)}")
         first, second = ([f"${role}_{i}" for i in range(1, side.instances + 1)]
                          for role, side in (("PREFILL", s.prefill), ("DECODE", s.decode)))  # fmt: skip
         route = handover.shell(handover.router(c, first, second, PORTS[name]))
@@ -75,20 +76,30 @@ def _listening(text: str, listen: str) -> str:
     return f"{text} \\\n    {listen}" if " \\\n" in text else f"{text} {listen}"
 
 
-def _heading(role: str, side: Side, engine: str, own_address: bool) -> str:
+# what each server of one host has of its own beside devices and --port, by engine, connector and role
+OWN = {
+    ("vllm", "nixl", "prefill"): ", and VLLM_NIXL_SIDE_CHANNEL_PORT",
+    ("vllm", "nixl", "decode"): ", and VLLM_NIXL_SIDE_CHANNEL_PORT",
+    ("vllm", "mooncake", "prefill"): ", and VLLM_MOONCAKE_BOOTSTRAP_PORT",
+    ("sglang", "mooncake", "prefill"): ", and --disaggregation-bootstrap-port",
+    ("sglang", "nixl", "prefill"): ", and --disaggregation-bootstrap-port",
+    ("sglang", "ascend", "prefill"): ", and --disaggregation-bootstrap-port",
+}
+
+
+def _heading(role: str, side: Side, c: Connector) -> str:
     """Comment lines over the command of a pool's server."""
     from mlaplan.report import words
 
     servers = words.times(side.instances, "server")
     chips = words.times(side.strategy.chips_per_replica, "chip")
     lines = [f"# {role}: {servers} like this, {chips} of {side.q.setting.chip.name} each"]
-    if own_address:
+    if (c.engine, c.name) == ("vllm", "nixl"):
         lines.append("# HOST_ADDR: this host's address, which the other pool reaches")
-    if engine == "vllm_ascend":
+    if c.engine == "vllm_ascend":
         lines.append("# servers of one host have their own --port, and kv_port as far apart as they have chips")
     elif side.instances > 1 or side.strategy.chips_per_replica < side.q.setting.chip.scale_up.host_chips:
-        more = ", and VLLM_NIXL_SIDE_CHANNEL_PORT" if own_address else ""
-        lines.append(f"# servers of one host have their own devices and --port{more}")
+        lines.append(f"# servers of one host have their own devices and --port{OWN.get((c.engine, c.name, role), '')}")
     return "\n".join(lines)
 
 

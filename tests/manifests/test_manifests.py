@@ -179,3 +179,72 @@ def test_names() -> None:
     assert [object_name(n) for n in names] == [
         "deepseek-ai-deepseek-v3", "glm-4-7-flash", "model", "m-8b", "x" * 40,
     ]  # fmt: skip
+
+
+# ---- two pools ----
+
+
+def two_pools(engine: str, chips: tuple[str, str], counts=(2, 1), **plan) -> Deployment:
+    """Pools on these chips, joined by the usual connector."""
+    one, other = (load_chip(name) for name in chips)
+    request = EmitRequest(model=V3, chip_class=other.efficiency_class, batch=64, **{"tp": 8, **plan})
+    p, d = paired(engine, None, request, request, None)
+    roles = Role("prefill", p, counts[0], one), Role("decode", d, counts[1], other)
+    return Deployment("deepseek-v3", engine, other, roles, "deepseek-v3", ("priced as a split",))
+
+
+def test_pools_of_two_kinds_select_their_nodes() -> None:
+    d = two_pools("vllm", ("h100-sxm", "h200-sxm"))
+    selectors = [pod["nodeSelector"] for *_, pod, _ in groups("kthena", manifests("kthena", d))]
+    assert [s["nvidia.com/gpu.product"] for s in selectors] == ["NVIDIA-H100-80GB-HBM3", "NVIDIA-H200"]
+    head = manifests("kthena", d)[0].text.partition("apiVersion")[0]
+    assert "chip=" not in head and "# priced as a split" in head
+    assert [one.text.partition("chip=")[2].split()[0] for one in manifests("lws", d)[:2]] == ["h100-sxm", "h200-sxm"]
+    alike = two_pools("vllm", ("h200-sxm", "h200-sxm"))
+    assert all("nodeSelector" not in pod for *_, pod, _ in groups("kthena", manifests("kthena", alike)))
+
+
+def test_pools_whose_nodes_have_no_known_label_say_so() -> None:
+    text = manifests("kthena", two_pools("vllm-ascend", ("ascend-910b3", "ascend-910b4"), block_size=128))[0].text
+    assert "# placeholders: a node selector for prefill, which runs on ascend-910b3" in text
+
+
+def test_two_sets_and_a_router_that_knows_every_leader() -> None:
+    found = manifests("lws", two_pools("sglang", ("h200-sxm", "h200-sxm"), tp=16))
+    assert [one.name for one in found] == [
+        "deepseek-v3-prefill-leaderworkerset.yaml", "deepseek-v3-decode-leaderworkerset.yaml",
+        "deepseek-v3-router-deployment.yaml", "deepseek-v3-router-service.yaml",
+    ]  # fmt: skip
+    (container,) = objects(found)["Deployment"]["spec"]["template"]["spec"]["containers"]
+    words = container["command"]
+    leaders = [words[i + 1] for i, word in enumerate(words) if word in ("--prefill", "--decode")]
+    assert leaders == [f"http://deepseek-v3-{name}:30000" for name in (
+        "prefill-0.deepseek-v3-prefill", "prefill-1.deepseek-v3-prefill", "decode-0.deepseek-v3-decode")]  # fmt: skip
+    assert container["ports"][0]["containerPort"] == objects(found)["Service"]["spec"]["ports"][0]["port"]
+    roles = [(role, copies, pods) for role, copies, pods, *_ in groups("lws", found)]
+    assert roles == [("prefill", 2, 2), ("decode", 1, 2)]
+
+
+def test_where_no_image_has_the_router_its_command_is_told() -> None:
+    found = manifests("lws", two_pools("vllm", ("h200-sxm", "h200-sxm")))
+    assert {one["kind"] for one in (objects([f])[next(iter(objects([f])))] for f in found)} == {"LeaderWorkerSet"}
+    assert (
+        "# router: tests/v1/kv_connector/nixl_integration/toy_proxy_server.py of the vllm repository" in found[0].text
+    )
+    assert "--prefiller-hosts deepseek-v3-prefill-0.deepseek-v3-prefill deepseek-v3-prefill-1" in found[1].text
+    ascend = manifests("lws", two_pools("vllm-ascend", ("ascend-910b3", "ascend-910b3"), block_size=128))
+    (container,) = objects(ascend)["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert container["command"][1].startswith("/vllm-workspace/vllm-ascend/examples/")
+
+
+def test_a_set_s_own_service_keeps_its_name() -> None:
+    read = objects(manifests("lws", deployment(tp=8)))
+    assert read["Service"]["metadata"]["name"] == "deepseek-v3-leader"
+    assert read["LeaderWorkerSet"]["metadata"]["name"] == "deepseek-v3"
+
+
+def test_nixl_is_reached_by_the_pod_s_own_address() -> None:
+    for *_, pod, _ in groups("kthena", manifests("kthena", two_pools("vllm", ("h200-sxm", "h200-sxm")))):
+        env = {one["name"]: one for one in pod["containers"][0]["env"]}
+        address = env["VLLM_NIXL_SIDE_CHANNEL_HOST"]
+        assert address["valueFrom"] == {"fieldRef": {"fieldPath": "status.podIP"}} and "value" not in address
