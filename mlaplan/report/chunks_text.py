@@ -45,8 +45,8 @@ def head(model: Model, chip: Chip, s: Study) -> str:
     lines = [
         f"{model.title} on {chip.name}: {words.times(a.devices, 'chip')} share each of "
         f"{words.times(a.batch, 'sequence')} of {a.context:,} tokens",
-        words.line("model", words.file(model.origin)),
-        words.line("chip", words.file(chip.origin)),
+        words.line("model", model.origin),
+        words.line("chip", chip.origin),
     ]
     work = f"one attention block, {words.times(s.heads, 'head')} a chip, {words.times(a.q_len, 'query token')}"
     lines.append(words.line("work", f"{work} a sequence ({s.heads * a.q_len} query rows a sequence)"))

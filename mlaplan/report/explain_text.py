@@ -66,9 +66,9 @@ def head(q: Question, e: Explanation, change: list[str]) -> str:
     per_node = chip.scale_up.chips_per_node
     lines = [
         f"{q.setting.model.title} on {chip.name}: {s.label()}, {words.chips(s, per_node)}",
-        words.line("model", words.file(q.setting.model.origin)),
+        words.line("model", q.setting.model.origin),
         words.line("", words.layers(q.setting.model)),
-        words.line("chip", words.file(chip.origin)),
+        words.line("chip", chip.origin),
         words.line("engine", engine(q)),
         words.line("strategy", words.choices(s)),
     ]

@@ -94,9 +94,9 @@ def asked_rows(a: Answer) -> list[tuple[str, str]]:
     peak = ", ".join(f"{units.format_flops(float(chip.peak[d]))} {d}" for d in shown)
     memory = f"{units.format_bytes_both(float(chip.memory.capacity))}, "
     rows = [
-        ("model", words.file(model.origin)),
+        ("model", model.origin),
         ("", words.layers(model)),
-        ("chip", words.file(chip.origin)),
+        ("chip", chip.origin),
         ("", f"{memory}{units.format_bytes_per_s(float(chip.memory.bandwidth))}, {peak}"),
         ("engine", explain_text.engine(a.q)),
         ("workload", words.workload(a.q.workload)),

@@ -128,7 +128,8 @@ def comparison(a: Answer, d: Decision) -> Section:
     if d.points:
         columns, rows = split_text.curve(d)
         found += [Text(split_text.crossover(d)), Table("Together and apart by ISL:OSL", columns, rows)]
-    found.append(Text(split_text.NOTES))
+    assert d.split is not None  # there is one to compare with
+    found.append(Text(split_text.notes(d.split)))
     return Section("apart", "Together or apart", found)
 
 
