@@ -47,9 +47,11 @@ def notes(s: Split) -> str:
 
 def nothing(d: Decision) -> str:
     """Why there is no split."""
+    c = d.ask.connector
+    joins = f", {c.label} joins none of their plans" if c is not None else ""
     return wrapped(
         f"APART: no two pools on {d.ask.devices} chips serve this: what is asked for is beyond their memory, the "
-        "service level or the rate they complete, or no network joins them."
+        f"service level or the rate they complete{joins}, or no network joins them."
     )
 
 
