@@ -107,6 +107,9 @@ def _pools(document: Document) -> list[Finding]:
         line, col = document.mark(("devices",))
         total = _number(document, ("devices",))
         out.append(_broken(document.file, line, col, f"the pools have {chips:.0f} devices, not {total:.0f}", None))
+    if not _number(document, ("transfer", "time_s")):
+        line, col = document.mark(("transfer", "time_s"))
+        out.append(_broken(document.file, line, col, "no number at transfer.time_s", "what carries the cache"))
     return [*out, *_joined(document)]
 
 

@@ -20,7 +20,7 @@ from mlaplan.simulation import Sent
 from mlaplan.specs.chip import Chip
 from mlaplan.specs.model import Model
 from mlaplan.specs.spec import Spec
-from mlaplan.strategy import Strategy
+from mlaplan.strategy import CODED, Strategy
 from mlaplan.validation import bench_files, served
 from mlaplan.validation.terms import doubts_of
 from mlaplan.workload import Overrides, Workload
@@ -35,6 +35,7 @@ SCHEMA = "mlaplan.plan/1"
 METRICS = ("ttft", "tpot", "output_tok_s", "total_tok_s")
 M = TypeVar("M", bound=Spec)
 Planned = tuple["Question", Strategy, float | None]
+MOST = 1_000_000  # of a degree: products of such numbers with bytes stay within 64 bits
 FAR_LENGTH = 0.05  # a mean length this far from the plan's is worth saying
 
 
@@ -203,11 +204,23 @@ def planned(file: str, data: dict[str, Any]) -> Planned:
             o["redundant_experts"], o.get("dcp_merge"), o.get("dcp_interleave"),
         )  # fmt: skip
         st = Strategy(**{f.name: data["strategy"][f.name] for f in fields(Strategy)})
+        for f in fields(Strategy):
+            check_column(file, f.name, getattr(st, f.name))
     except KeyError as error:
         raise MlaplanError(f"{file}: has no {error}; expected a whole plan file") from None
     except TypeError as error:
         raise MlaplanError(f"{file}: is not as `mlaplan recommend` writes it: {error}") from None
     return question(chip, model, profile, work, given), st, given.tokens_per_step
+
+
+def check_column(file: str, name: str, value: Any) -> None:
+    """A column of the strategy is a word of its list, or a whole number."""
+    least = 0 if name in ("mtp", "two_batch_overlap") else 1
+    whole = isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST
+    if isinstance(value, str) and value in CODED[name] if name in CODED else whole:
+        return
+    expected = f"one of {', '.join(CODED[name])}" if name in CODED else f"a whole number from {least} to {MOST:,}"
+    raise MlaplanError(f"{file}: strategy.{name} is {value!r}; expected {expected}")
 
 
 def plan_data(file: str) -> dict[str, Any]:
