@@ -40,7 +40,9 @@ def page(one: Asked) -> Page:
         more["disagg"] = split_data.document(d)
     if d is not None and d.wins == "apart":
         sections += [apart.answer(d, a.launch), apart.pools(a, d), apart.comparison(a, d)]
-        sections += [reasons.alternatives(a), reasons.excluded(a)] if a.found.plans else []
+        if a.found.plans:
+            both = (reasons.alternatives(a), reasons.excluded(a))
+            sections += [one._replace(title=f"{one.title}, together") for one in both]
         sections.append(apart.error_bands(a, d))
     elif a.found.plans:
         varied = sensitivity.section(a, one.given)
