@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
-from mlaplan.costs import phases
+from mlaplan.costs import kv_transfer, phases
 from mlaplan.costs.factor import Table
 from mlaplan.errors import MlaplanError
 from mlaplan.explain import acceptance, explain
@@ -93,15 +93,18 @@ def uniform_requests(isl: int, osl: int, count: int, rate: float | None = None, 
 
 def split_fleet(
     q: Question, st: Strategy, prefill_q: Question, prefill_st: Strategy, longest: Longest, *,
-    tokens_given: float | None = None, routing: Routing = "least_loaded",
+    tokens_given: float | None = None, routing: Routing = "least_loaded", sent_s: Callable[[int], float] | None = None,
 ) -> Fleet:  # fmt: skip
-    """Prompts on the replicas of one plan, outputs on those of another, the cache sent between them."""
+    """Prompts on the replicas of one plan, outputs on those of another, the cache sent between them.
+
+    sent_s: exposed seconds of the cache of so many tokens, `transfer` unless given.
+    """
     serve = server_of(q, st, longest, tokens_given=tokens_given, role="decode")
     prefill = server_of(prefill_q, prefill_st, longest, role="prefill")
     return Fleet(
         Pool(serve, st.replicas, routing),
         Pool(prefill, prefill_st.replicas, routing),
-        transfer(q, st, prefill_q),
+        sent_s or transfer(q, st, prefill_q),
     )
 
 
@@ -122,6 +125,28 @@ def transfer(q: Question, st: Strategy, sender: Question) -> Callable[[int], flo
     columns = phases.decode(q.setting, row, q.budget.max_context, q.budget, np.zeros(1), detail=True)
     per_token = float(np.ravel(columns["kv_bytes_per_token"])[0])
     return lambda tokens: latency + tokens * per_token / rate
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The transfer that a split was planned with, for prompts of any length: bytes, parts and prefill go with tokens.
+
+    time_s: of the whole cache of `tokens`, `latency_s` of it before the first byte; `parts` go while the prompt is
+    computed in `prefill_s`, none where all is sent after it.
+    """
+
+    tokens: int
+    time_s: float
+    latency_s: float
+    parts: int
+    prefill_s: float
+
+    def __call__(self, tokens: int) -> float:
+        share = tokens / self.tokens
+        time = self.latency_s + (self.time_s - self.latency_s) * share
+        if not self.parts:
+            return time
+        return float(kv_transfer.exposed_s(time, self.prefill_s * share, max(round(self.parts * share), 1)))
 
 
 def at_ends(q: Question, st: Strategy, server: Server, isl: int, osl: int, tokens_given: float | None) -> list[Server]:

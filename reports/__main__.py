@@ -14,6 +14,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 
+# eight cards of 64 GB, on which two pools of such a model fit
+ON_910B3 = "ascend-910b3 --devices 8 --isl 4096 --osl 512 --ttft 3s --tpot 60ms --engine vllm-ascend"
 SAMPLES = {
     "deepseek-v2-k3": "deepseek-v2 k3 --devices 8 --isl 32k --osl 1k --concurrency 8 --set memory.capacity=80GB",
     "deepseek-v3-k3": "deepseek-v3 k3 --devices 8 --isl 32k --osl 1k --concurrency 8",
@@ -22,6 +24,10 @@ SAMPLES = {
     "deepseek-v3-h200": "deepseek-v3 h200-sxm --devices 16 --isl 4096 --osl 1024 --concurrency 512 --engine vllm",
     "llama-3-70b-910b4": "llama-3-70b ascend-910b4 --devices 8 --isl 4096 --osl 1024 --concurrency 32",
     "qwen2.5-72b-910b4": "qwen2.5-72b ascend-910b4 --devices 8 --isl 4096 --osl 1024 --concurrency 32",
+    "llama-3-70b-910b3": f"llama-3-70b {ON_910B3}",
+    "llama-3-70b-910b3-apart": f"llama-3-70b {ON_910B3} --disagg on",
+    "qwen2.5-72b-910b3": f"qwen2.5-72b {ON_910B3}",
+    "qwen2.5-72b-910b3-apart": f"qwen2.5-72b {ON_910B3} --disagg on",
 }
 ARTICLES = {
     "MLA with query chunking on eight K3 cards (RTP-LLM)": (
@@ -39,8 +45,16 @@ ARTICLES = {
         "Two nodes of eight, with vLLM; the same question for H200.",
     ),
     "Kthena and Mooncake on Ascend": (
-        ("llama-3-70b-910b4", "qwen2.5-72b-910b4"),
-        "Eight cards of 32 GB. Both models have grouped-query attention.",
+        (
+            "llama-3-70b-910b4",
+            "qwen2.5-72b-910b4",
+            "llama-3-70b-910b3",
+            "llama-3-70b-910b3-apart",
+            "qwen2.5-72b-910b3",
+            "qwen2.5-72b-910b3-apart",
+        ),
+        "Eight cards of 32 GB hold either model once. On eight of 64 GB the same question is answered with prefill and "
+        "decode together and on cards of their own. Both models have grouped-query attention.",
     ),
 }
 
@@ -74,7 +88,7 @@ def index() -> str:
     lines = [
         "# Sample reports",
         "",
-        "One question, or two, for each of the articles whose claims `mlaplan validate --set articles` goes through.",
+        "Questions for each of the articles whose claims `mlaplan validate --set articles` goes through.",
         "Written by `python -m reports`, which takes less than a minute; do not edit by hand. The tests compare the",
         "numbers in the pages with fresh ones. Each page is one file: download it and open it in a browser.",
     ]
@@ -88,15 +102,24 @@ def answer(data: dict[str, object]) -> str:
     """The best plan in a few words, or what stands in the way."""
     from mlaplan.report import words
 
-    plans, miss = data["plans"], data["nearest_miss"]
+    plans, miss, apart = data["plans"], data["nearest_miss"], data.get("disagg")
+    if isinstance(apart, dict) and apart["wins"] == "apart":
+        pools, rate = apart["split"]["pools"], apart["split"]["tok_s_chip"]
+        shown = " and ".join(f"{pool['strategy']['label']} {role}s" for role, pool in pools.items())
+        return f"{shown}: {words.plain(rate['value'])} ({_band(rate)}) tok/s/chip"
     assert isinstance(plans, list)
     if not plans:
         nearest = f"; nearest {miss['label']}, {miss['rule']}" if isinstance(miss, dict) else ""
         return f"nothing feasible{nearest}"
     best = plans[0]
     rate = best["served"]["tok_s_chip"]
-    band = f"{words.plain(rate['low'])} to {words.plain(rate['high'])}"
-    return f"{best['strategy']['label']}: {words.plain(rate['value'])} ({band}) tok/s/chip"
+    return f"{best['strategy']['label']}: {words.plain(rate['value'])} ({_band(rate)}) tok/s/chip"
+
+
+def _band(rate: dict[str, float]) -> str:
+    from mlaplan.report import words
+
+    return f"{words.plain(rate['low'])} to {words.plain(rate['high'])}"
 
 
 def run(wanted: list[str]) -> None:

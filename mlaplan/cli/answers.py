@@ -23,6 +23,7 @@ OVERRIDES = (
     "memory_fraction", "reserve", "price", "imbalance", "mtp_accept", "redundant_experts", "dcp_merge",
     "dcp_interleave",
 )  # fmt: skip
+APART = ("disagg", "prefill_chip", "decode_chip", "kv_link", "kv_overlap", "kv_connector")
 QUESTION = (
     "model", "chip", "devices", *WORK, "objective", "engine", "top", "emit", *PINS, *OVERRIDES, "settings",
 )  # fmt: skip
@@ -38,10 +39,10 @@ class Answered:
     said: list[str]
 
 
-def with_question(*own: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+def with_question(*own: str, also: tuple[str, ...] = ()) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Gives a verb the options of `recommend` in place of its `**question`, except those it has itself.
 
-    own: options of `recommend` that this verb does not take.
+    own: options of `recommend` that this verb does not take. also: others that it takes.
     """
 
     def decorate(verb: Callable[..., int]) -> Callable[..., int]:
@@ -51,7 +52,7 @@ def with_question(*own: str) -> Callable[[Callable[..., int]], Callable[..., int
         rest = next(n for n, p in mine.items() if p.kind is p.VAR_KEYWORD)
         del mine[rest]
         asked = inspect.signature(recommend, eval_str=True).parameters
-        taken = [asked[n] for n in asked if n in QUESTION and n not in (*own, *mine)]
+        taken = [asked[n] for n in asked if n in (*QUESTION, *also) and n not in (*own, *mine)]
         parameters = sorted([*taken, *mine.values()], key=lambda p: p.default is not p.empty)
         verb.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
         return verb

@@ -61,8 +61,6 @@ def request(q: Question, s: Strategy, pp_layers: tuple[int, ...]) -> EmitRequest
     from mlaplan.engines.request import EmitRequest
 
     model, chip = q.setting.model, q.setting.chip
-    block = s.block_size
-    longest = min(-(-(q.workload.max_context + SPARE_TOKENS) // block) * block, model.max_position)
     return EmitRequest.from_strategy(
         s,
         model=_served_name(q),
@@ -70,7 +68,7 @@ def request(q: Question, s: Strategy, pp_layers: tuple[int, ...]) -> EmitRequest
         attention=attention_kind(model),
         moe=any(f.kind == "moe" for f in model.ffn.values()),
         weight_conversion=s.weight_dtype != quantised(model),
-        max_model_len=max(longest, q.workload.max_context),
+        max_model_len=longest(q, s.block_size, q.workload.max_context),
         memory_fraction=int(q.budget.memory_fraction * 1000 + 1e-9) / 1000,
         pp_layers=pp_layers if s.pp > 1 else (),
         dcp_merge=q.setting.engine.merge.pattern if s.dcp > 1 else None,
@@ -78,6 +76,11 @@ def request(q: Question, s: Strategy, pp_layers: tuple[int, ...]) -> EmitRequest
         chips_per_node=chip.scale_up.host_chips,
         devices=s.devices,
     )
+
+
+def longest(q: Question, block: int, tokens: int) -> int:
+    """The longest sequence that servers take: so many tokens and some to spare, in whole blocks, if the model can."""
+    return max(min(-(-(tokens + SPARE_TOKENS) // block) * block, q.setting.model.max_position), tokens)
 
 
 def _served_name(q: Question) -> str:
@@ -93,7 +96,7 @@ def next_steps(subject: Subject, a: Answer, given: Overrides, emit: str | None) 
     """The command that looks closer at the best plan, or at what to change."""
     if not a.found.plans:
         return []
-    words = ["mlaplan", "explain", subject.given_model, subject.given_chip, *_flags(a.found.plans[0].strategy)]
+    words = ["mlaplan", "explain", subject.given_model, subject.given_chip, *strategy_flags(a.found.plans[0].strategy)]
     w = a.q.workload
     words += ["--isl", str(w.isl), "--osl", str(w.osl)]
     if w.concurrency is not None:
@@ -117,7 +120,7 @@ def next_steps(subject: Subject, a: Answer, given: Overrides, emit: str | None) 
     return lines
 
 
-def _flags(s: Strategy) -> list[str]:
+def strategy_flags(s: Strategy) -> list[str]:
     """A strategy as the flags of `explain`."""
     words: list[str] = []
     for name in ("tp", "pp", "dp", "ep", "dcp", "cp", "replicas", "batch", "mtp"):

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 from mlaplan.errors import MlaplanError
 
 if TYPE_CHECKING:
-    from mlaplan.manifests import Manifest
+    from collections.abc import Callable
+
+    from mlaplan.manifests import Deployment, Manifest, Role
     from mlaplan.report.plan_text import Answer, Launch
+    from mlaplan.rules.rule import Question
 
 KINDS = {"lws": "a LeaderWorkerSet", "kthena": "Kthena"}
 OBJECTS = {"lws": ("LeaderWorkerSet", "Service"), "kthena": ("ModelServing", "ModelServer", "ModelRoute")}
@@ -68,31 +71,44 @@ def pools(pd: str | None, replicas: int | None) -> tuple[int, int] | None:
     return both
 
 
-def launch(a: Answer, engine: str, kind: str, pd: tuple[int, int] | None) -> tuple[Launch, list[Manifest]]:
-    """The manifests of the best plan, and how they are told; without any, which part cannot be expressed."""
+def launch(engine: str, kind: str, made: Callable[[], Deployment]) -> tuple[Launch, list[Manifest]]:
+    """The manifests of a deployment, and how they are told; without any, which part cannot be expressed."""
     from mlaplan.engines.load import load_profile
+    from mlaplan.manifests import manifests
     from mlaplan.report.plan_text import Launch
 
     label = f"{load_profile(engine).label} in {KINDS[kind]}"
     try:
-        found = _manifests(a, engine, kind, pd)
+        found = manifests(kind, made())
     except MlaplanError as error:
         return Launch(label, [], None, str(error).replace("\n", "; ")), []
     return Launch(label, ["---\n".join(one.text for one in found).rstrip()], None), found
 
 
-def _manifests(a: Answer, engine: str, kind: str, pd: tuple[int, int] | None) -> list[Manifest]:
+def deployment(a: Answer, engine: str, pd: tuple[int, int] | None) -> Deployment:
+    """The best plan in its copies, or as many of them as prefill and decode."""
     from mlaplan.cli.launching import request
-    from mlaplan.manifests import Deployment, Role, manifests
-    from mlaplan.manifests.deployment import object_name
+    from mlaplan.engines.handover import paired
+    from mlaplan.fleet.split import kv_heads
+    from mlaplan.manifests import Role
 
     best = a.found.plans[0]
-    plan, model = request(a.q, best.strategy, best.pp_layers), a.q.setting.model
-    roles: tuple[Role, ...] = (Role("server", plan, plan.replicas),)
-    if pd is not None:
-        roles = (Role("prefill", plan, pd[0]), Role("decode", plan, pd[1]))
+    plan = request(a.q, best.strategy, best.pp_layers)
+    if pd is None:
+        return of_roles(a.q, engine, (Role("server", plan, plan.replicas),))
+    both = paired(engine, None, plan, plan, kv_heads(a.q))
+    said = "prefill and decode run the plan given for each; the pair was not priced as a split deployment"
+    return of_roles(a.q, engine, (Role("prefill", both[0], pd[0]), Role("decode", both[1], pd[1])), (said,))
+
+
+def of_roles(q: Question, engine: str, roles: tuple[Role, ...], notes: tuple[str, ...] = ()) -> Deployment:
+    """The model in these roles, under a name that Kubernetes takes."""
+    from mlaplan.manifests import Deployment
+    from mlaplan.manifests.deployment import object_name
+
+    model = q.setting.model
     known = model.name if re.fullmatch(r"[\w.-]+", model.name) else ""
-    return manifests(kind, Deployment(object_name(model.name), engine, a.q.setting.chip, roles, known))
+    return Deployment(object_name(model.name), engine, q.setting.chip, roles, known, notes)
 
 
 def refuse_taken(kind: str, folder: str, model: str) -> None:

@@ -7,7 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-ModelName = Annotated[str, typer.Argument(help="a model by name, a YAML file or a config.json", metavar="MODEL")]
+
+def _no_plan(model: str) -> str:
+    from mlaplan.cli.saved_plans import refuse
+
+    return refuse(model) if model and model.endswith(".json") else model
+
+
+ModelName = Annotated[
+    str, typer.Argument(help="a model by name, a YAML file or a config.json", metavar="MODEL", callback=_no_plan)
+]
 ChipName = Annotated[str, typer.Argument(help="a chip by name or a YAML file", metavar="CHIP")]
 
 
@@ -192,6 +201,11 @@ KvLink = Annotated[
 ]
 KvSending = Annotated[
     KvOverlap | None, typer.Option("--kv-overlap", help="Send the cache by layer while prefill computes, or after it.")
+]
+
+KvConnector = Annotated[
+    str | None,
+    typer.Option("--kv-connector", metavar="NAME", help="What carries the cache, where the engine has several: nixl."),
 ]
 
 # ---- output ----

@@ -91,6 +91,7 @@ def recommend(
     decode_chip: o.DecodeChip = None,
     kv_link: o.KvLink = None,
     kv_overlap: o.KvSending = None,
+    kv_connector: o.KvConnector = None,
     settings: o.Settings = None,
     output: Annotated[Format, typer.Option("--format", help="How to write the result.")] = Format.table,
     file: o.Output = None,
@@ -100,7 +101,9 @@ def recommend(
     Degrees, dtypes, layout, block, MTP depth and batch are searched; each can be pinned by its flag. Exit code:
     0 with a plan, 1 if nothing is feasible.
     """
-    from mlaplan.cli import launching, manifesting, questions, strategies
+    from dataclasses import replace
+
+    from mlaplan.cli import emitting_apart, launching, manifesting, questions, strategies
     from mlaplan.cli.disagg import Apart, decide, exit_code, rendered
     from mlaplan.cli.output import check, write
     from mlaplan.plan import recommend as run
@@ -115,15 +118,17 @@ def recommend(
     folder, file = (file, None) if kind is not None else (None, file)
     for path in (file, save_plan):
         check(path)
-    apart = Apart(disagg, prefill_chip, decode_chip, kv_link, kv_overlap)
-    apart.check(emit, devices, objective.value)
+    apart = Apart(disagg, prefill_chip, decode_chip, kv_link, kv_overlap, kv_connector)
+    apart.check(devices, objective.value)
+    apart.link_rate()
     named = True
     if kind is not None:
         engine, named = manifesting.engine(kind, engine, chip)
         emit = engine
+    if pd is not None and apart.wanted:
+        raise MlaplanError(f"--pd gives both roles one plan; --disagg {disagg.value} finds a plan and copies for each")
     split = manifesting.pools(pd, replicas)
     replicas = sum(split) if split is not None else replicas
-    apart.ask(devices)
     work = questions.workload(
         _tokens("--isl", isl, ISL), _tokens("--osl", osl, OSL),
         concurrency=concurrency, rate=rate, prefix=prefix, ttft=ttft, tpot=tpot,
@@ -158,15 +163,19 @@ def recommend(
     answer = _completed(
         Answer(q, devices, objective.value, pins, found, None, []), given, emit if kind is None else None
     )
-    if apart.wanted:
-        decided = decide(answer, subject, apart, given, pins)
+    decided = decide(answer, subject, apart, given, pins) if apart.wanted else None
+    two = decided if decided is not None and decided.wins == "apart" else None
+    written = True
+    if kind is not None and (two is not None or found.plans):
+        answer, written = _with_manifests(answer, two, emit or "", kind, split, folder, force)
+    elif two is not None and emit is not None:
+        answer = replace(answer, launch=emitting_apart.commands(two, emit))
+        written = answer.launch is None or answer.launch.problem is None
+    if decided is not None:
         if save_plan is not None:
             _save_either(answer, decided, given, save_plan)
         write(rendered(answer, decided, given, output.value), file)
-        return exit_code(answer, decided)
-    written = True
-    if kind is not None and found.plans:
-        answer, written = _with_manifests(answer, emit or "", kind, split, folder, force)
+        return exit_code(answer, decided) if written else EXIT_FINDINGS
     if save_plan is not None and found.plans:
         _save(answer, given, save_plan)
     elif save_plan is not None:
@@ -181,14 +190,18 @@ def recommend(
 
 
 def _with_manifests(
-    a: Answer, engine: str, kind: str, split: tuple[int, int] | None, folder: str | None, force: bool
-) -> tuple[Answer, bool]:
-    """The answer with the manifests, or with the command that applies those that were written."""
+    a: Answer, two: Decision | None, engine: str, kind: str, split: tuple[int, int] | None, folder: str | None,
+    force: bool,
+) -> tuple[Answer, bool]:  # fmt: skip
+    """The answer with the manifests, or with the command that applies those that were written. two: of two pools."""
     from dataclasses import replace
 
-    from mlaplan.cli import manifesting, questions
+    from mlaplan.cli import emitting_apart, manifesting, questions
 
-    launch, found = manifesting.launch(a, engine, kind, split)
+    launch, found = manifesting.launch(
+        engine, kind,
+        lambda: manifesting.deployment(a, engine, split) if two is None else emitting_apart.deployment(two, engine),
+    )  # fmt: skip
     if folder is not None and found:
         paths = manifesting.write(found, folder, force)
         questions.tell([f"written to {path}" for path in paths])

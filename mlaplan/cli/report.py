@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mlaplan.cli.answers import with_question
+from mlaplan.cli.answers import APART, with_question
 from mlaplan.cli.options import Output
 from mlaplan.errors import EXIT_FINDINGS, EXIT_OK, MlaplanError
 
@@ -27,8 +28,11 @@ class PageFormat(StrEnum):
     json = "json"
 
 
-@with_question()
+@with_question(also=APART)
 def report(
+    emit: Annotated[
+        str | None, typer.Option("--emit", metavar="ENGINE", help="Launch commands of an engine: vllm[@VERSION].")
+    ] = None,
     output: Annotated[
         PageFormat | None,
         typer.Option("--format", help="How to write the page; else as the file's name ends, or HTML."),
@@ -41,20 +45,47 @@ def report(
     The HTML needs nothing from elsewhere. The question is that of `recommend`, with the same options; json holds the
     page's numbers alone. Exit code: 0 with a plan, 1 if nothing is feasible; the page is written in both cases.
     """
-    from mlaplan.cli import questions
+    from mlaplan.cli import emitting_apart, manifesting, questions
     from mlaplan.cli.answers import command_line
+    from mlaplan.cli.disagg import Apart, decide, exit_code
     from mlaplan.cli.output import check, write
     from mlaplan.report.page import content
     from mlaplan.report.page.front import front_of
 
     check(file)
-    written = _format(output, file)
+    written, question = _format(output, file), {**question, "emit": emit}
+    if (kind := manifesting.kind_of(emit)) is not None:
+        raise MlaplanError(f"--emit {kind}: a page holds commands; mlaplan recommend writes manifests")
+    apart = Apart(question["disagg"], *(question[name] for name in APART[1:]))
+    apart.check(question["devices"], question["objective"].value)
     found = answer(question)
     questions.tell(found.said)
-    a, given, command = found.answer, found.given, command_line("report", report, question)
-    page = content.page(content.Asked(a, front_of(a, given), given, found.subject.settings, command))
+    a, given, command = found.answer, found.given, command_line("report", report, _portable(question))
+    two = decide(a, found.subject, apart, given, dict(a.pins)) if apart.wanted else None
+    if two is not None and two.wins == "apart":
+        engine = emit or _launches(question["engine"])
+        a = replace(a, launch=emitting_apart.commands(two, engine) if engine is not None else None)
+    page = content.page(content.Asked(a, front_of(a, given), given, found.subject.settings, command, two))
     write(_written(page, written), file)
+    if two is not None:
+        return exit_code(a, two)
     return EXIT_OK if a.found.plans else EXIT_FINDINGS
+
+
+def _portable(question: dict[str, Any]) -> dict[str, Any]:
+    """The question as a page may tell it: files of this host by what others see of them."""
+    from mlaplan.report.words import file
+
+    named = ("model", "chip", "prefill_chip", "decode_chip")
+    return {name: file(value) if name in named and value else value for name, value in question.items()}
+
+
+def _launches(engine: str | None) -> str | None:
+    """The engine, if it has commands."""
+    from mlaplan.engines import MODULES
+    from mlaplan.engines.load import split_name
+
+    return engine if engine is not None and split_name(engine)[0] in MODULES else None
 
 
 def _written(page: Page, how: PageFormat) -> str:
@@ -69,11 +100,8 @@ def _written(page: Page, how: PageFormat) -> str:
 def answer(question: dict[str, Any]) -> Answered:
     """The answer; an engine that was named launches the plan, if it has commands."""
     from mlaplan.cli.answers import answered
-    from mlaplan.engines import MODULES
-    from mlaplan.engines.load import split_name
 
-    engine = question["engine"]
-    if question["emit"] is None and engine is not None and split_name(engine)[0] in MODULES:
+    if question["emit"] is None and (engine := _launches(question["engine"])) is not None:
         question = {**question, "emit": engine}
     return answered(question)
 

@@ -139,7 +139,7 @@ def run(
     from mlaplan import simulation
     from mlaplan.report.simulate_text import Simulated
     from mlaplan.serving.simulator.run import simulate
-    from mlaplan.validation.measured import plan_data, planned, prefill_pool, read_plan
+    from mlaplan.validation.measured import plan_data, planned, planned_transfer, prefill_pool, read_plan
 
     data = plan_data(plan)
     q, st, tokens = planned(plan, data)
@@ -152,7 +152,10 @@ def run(
         fleet = simulation.fleet_of(q, st, longest, tokens_given=tokens, routing=spread)
     else:
         _same_model(q, second[0], prefill or plan)
-        fleet = simulation.split_fleet(q, st, second[0], second[1], longest, tokens_given=tokens, routing=spread)
+        sent = planned_transfer(plan, data, q.workload.isl) if prefill is None else None
+        fleet = simulation.split_fleet(
+            q, st, second[0], second[1], longest, tokens_given=tokens, routing=spread, sent_s=sent
+        )
     if not prefix_cache:
         fleet = simulation.without_prefix_cache(fleet)
     fleets = [fleet]

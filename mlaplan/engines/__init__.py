@@ -86,13 +86,14 @@ def parse(engine: str, argv: str | Sequence[str], *, attention: str = "mla") -> 
 
 
 def bench_command(
-    engine: str, request: EmitRequest, *, isl: int, osl: int, concurrency: int, prefix_tokens: int = 0
-) -> str:
-    """The engine's benchmark client for this workload, against a server that `emit` launched."""
+    engine: str, request: EmitRequest, *, isl: int, osl: int, concurrency: int, prefix_tokens: int = 0,
+    port: int | None = None,
+) -> str:  # fmt: skip
+    """The engine's benchmark client for this workload, against a server that `emit` launched, or a router's port."""
     from mlaplan.engines import bench
 
     _, name, version = _module(engine)
-    return bench.command(load_profile(f"{name}@{version}"), request, isl, osl, concurrency, prefix_tokens)
+    return bench.command(load_profile(f"{name}@{version}"), request, isl, osl, concurrency, prefix_tokens, port)
 
 
 def _module(engine: str) -> tuple[ModuleType, str, str]:

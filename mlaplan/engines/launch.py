@@ -40,7 +40,7 @@ class Command:
 
     def text(self) -> str:
         """The command for a shell, one flag a line where it is long."""
-        words = [f"{name}={shlex.quote(value)}" for name, value in self.env.items()]
+        words = [f"{name}={_quoted(value)}" for name, value in self.env.items()]
         words += [_quoted(word) for word in self.program]
         parts = [" ".join(words)]
         for name, value in self.flags:

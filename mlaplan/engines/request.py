@@ -8,6 +8,29 @@ from typing import Any
 ALL_TO_ALL = ("default", "low_latency", "high_throughput", "auto")
 
 
+@dataclass(frozen=True, slots=True)
+class Degrees:
+    """What a server of one pool tells about another."""
+
+    dp: int = 1
+    tp: int = 1
+    pp: int = 1
+    pp_layers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """A server's part where prefill and decode have chips of their own: its role, and what carries the cache.
+
+    connector: a name of `engines.connectors`. Degrees of both pools, where the engine wants to be told them.
+    """
+
+    role: str  # prefill or decode
+    connector: str
+    prefill: Degrees | None = None
+    decode: Degrees | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmitRequest:
     """A deployment to launch. Degrees as in `Strategy`: replicas x pp x dp x tp chips, cp and dcp divide tp.
@@ -16,6 +39,7 @@ class EmitRequest:
     default. `weight_conversion`: the checkpoint has another dtype than `weight_dtype`. `pp_layers`: layers
     per stage, where the plan fixes them. `dcp_merge`: pattern of the merge, None leaves the engine's default;
     `dcp_interleave`: tokens in a row that one rank holds. `all_to_all`: how tokens reach experts, by role.
+    `handover`: its part of a split deployment; None where it does both.
     """
 
     model: str
@@ -47,6 +71,7 @@ class EmitRequest:
     devices: int | None = None
     all_to_all: str = "default"
     trust_remote_code: bool = False
+    handover: Handover | None = None
 
     @property
     def ranks(self) -> int:
@@ -57,6 +82,11 @@ class EmitRequest:
     def world(self) -> int:
         """Chips of one copy of the model."""
         return self.tp * self.dp * self.pp
+
+    @property
+    def degrees(self) -> Degrees:
+        """What the other pool may want to know."""
+        return Degrees(self.dp, self.tp, self.pp, self.pp_layers if len(set(self.pp_layers)) > 1 else ())
 
     @classmethod
     def from_strategy(cls, strategy: Any, **rest: Any) -> EmitRequest:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlaplan.engines import launch
+from mlaplan.engines import handover, launch
 from mlaplan.engines.flags import CommandLine, FlagTable
 from mlaplan.engines.launch import Command
 from mlaplan.errors import MlaplanError
@@ -56,6 +56,7 @@ def _node(profile: Profile, table: FlagTable, request: EmitRequest, node: int, n
     _experts(profile, command, request, lines)
     _cache(profile, command, request)
     _scheduler(profile, command, request)
+    handover.add(f"sglang@{profile.version}", command, request)
     return "\n".join([*lines, command.text()])
 
 
@@ -195,6 +196,7 @@ def parse(_profile: Profile, line: CommandLine, env: dict[str, str], attention: 
         "attention_backend": line.get("--attention-backend"),
         "trust_remote_code": line.get("--trust-remote-code", False),
         "nodes": line.get("--nnodes"),
+        "handover": handover.parsed("sglang", line),
     }
 
 

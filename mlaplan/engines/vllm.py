@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlaplan.engines import launch
+from mlaplan.engines import handover, launch
 from mlaplan.engines.flags import CommandLine, FlagTable
 from mlaplan.engines.launch import Command
 from mlaplan.errors import MlaplanError
@@ -54,6 +54,7 @@ def _node(profile: Profile, table: FlagTable, request: EmitRequest, node: int, n
     _experts(profile, command, request, lines)
     _cache(profile, command, request)
     scheduler(profile, command, request)
+    handover.add(f"vllm@{profile.version}", command, request)
     return "\n".join([*lines, command.text()])
 
 
@@ -219,6 +220,7 @@ def parse(profile: Profile, line: CommandLine, env: dict[str, str], attention: s
         "attention_backend": line.get("--attention-backend") or env.get("VLLM_ATTENTION_BACKEND"),
         "trust_remote_code": line.get("--trust-remote-code", False),
         "nodes": line.get("--nnodes"),
+        "handover": handover.parsed("vllm", line),
     }
 
 

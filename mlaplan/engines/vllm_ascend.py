@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlaplan.engines import launch, vllm
+from mlaplan.engines import handover, launch, vllm
 from mlaplan.engines.flags import CommandLine, FlagTable
 from mlaplan.errors import MlaplanError
 
@@ -41,6 +41,7 @@ def _node(profile: Profile, table: FlagTable, request: EmitRequest, node: int, n
     _cache(command, request)
     vllm.scheduler(profile, command, request)
     command.add("--compilation-config", GRAPHS)
+    handover.add(f"vllm_ascend@{profile.version}", command, request)
     return "\n".join([*lines, command.text()])
 
 
@@ -56,6 +57,7 @@ def _cache(command: Command, request: EmitRequest) -> None:
 def parse(profile: Profile, line: CommandLine, env: dict[str, str], attention: str) -> dict[str, Any]:
     """The plan in a command line, by the names of EmitRequest; None for what it leaves to the engine."""
     plan = vllm.parse(profile, line, env, attention)
+    plan["handover"] = handover.parsed("vllm_ascend", line)
     word = line.get("--kv-cache-dtype", "auto")
     plain = "fp16" if line.get("--dtype") in ("float16", "half") else "bf16"
     plan["kv_dtype"] = {"auto": plain, "bfloat16": "bf16", "float16": "fp16", "fp8_e4m3": "fp8"}.get(word, word)

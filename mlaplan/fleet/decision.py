@@ -35,17 +35,17 @@ class Decision:
         return self.usd_per_hour / 3600.0 / (self.split.requests_per_s * self.split.decode.q.workload.osl) * 1e6
 
 
-def decide(together: Recommendation, of: Both, given: Overrides, mode: str) -> Decision:
-    """Searches both pools and compares with the plan that keeps prefill and decode together."""
+def decide(together: Recommendation, of: Both, given: Overrides, mode: str, *, curve: bool = True) -> Decision:
+    """Searches both pools and compares with the plan that keeps prefill and decode together; curve: over ISL:OSL."""
     tokens, ask = of.tokens, of.ask
     found = split(of.prefill, of.decode, ask, of.split_pins, tokens)
     served = together.plans[0].served if together.plans else None
     wins = "together" if served is not None else None
     if found is not None and (mode == "on" or served is None or found.tok_s_chip > served.tok_s_chip.value):
         wins = "apart"
-    curve = points(of) if found or together.plans else []
+    along = points(of) if curve and (found or together.plans) else []
     return Decision(
-        mode, wins, ask, together, found, banded(found, tokens) if found else None, curve, crossings(curve),
+        mode, wins, ask, together, found, banded(found, tokens) if found else None, along, crossings(along),
         _price(found, given) if found else None,
     )  # fmt: skip
 

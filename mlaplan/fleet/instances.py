@@ -70,16 +70,22 @@ def timed(q: Question, table: Table, given: float | None) -> Table:
     )  # fmt: skip
 
 
-def front(parts: Iterator[Table], x: str, y: str, points: int = POINTS) -> list[Table]:
+def front(
+    parts: Iterator[Table], x: str, y: str, points: int = POINTS, by: tuple[str, ...] = ("kv_dtype",)
+) -> list[Table]:
     """Of each KV dtype, the rows that no other beats in columns x and y (more is better), thinned; by falling x.
 
-    A cache passes between pools in one dtype, so that fronts of different dtypes are not mixed.
+    A cache passes between pools in one dtype, so that fronts of different dtypes are not mixed; by: further columns
+    that decide what a plan can be joined with.
     """
-    kept: dict[int, list[Table]] = {}
+    kept: dict[tuple[int, ...], list[Table]] = {}
     for part in parts:
-        for dtype in np.unique(part["kv_dtype"]):
-            own = part.take(np.flatnonzero(part["kv_dtype"] == dtype))
-            kept.setdefault(int(dtype), []).append(own.take(ranking.pareto(own[x], own[y])))
+        if not size(part):
+            continue
+        keys = np.stack([part[name] for name in by], axis=1)
+        for key in np.unique(keys, axis=0):
+            own = part.take(np.flatnonzero((keys == key).all(axis=1)))
+            kept.setdefault(tuple(int(k) for k in key), []).append(own.take(ranking.pareto(own[x], own[y])))
     out = []
     for several in kept.values():
         one = search.joined([{name: part[name] for name in {*KEPT, x, y}} for part in several])

@@ -3,12 +3,14 @@
     prefill instance   r_p = DP_p min(1 / t_p, b / S)          requests per second, of n_p chips; b prompts in flight
     decode instance    r_d = DP_d b / (n t_d)                  n rounds of t_d, b sequences a rank, of n_d chips
     split              X = min( x r_p, y r_d, rate, C / (TTFT + n t_d) )     x n_p + y n_d <= chips; C: concurrency
-    TTFT               W + S + exposed transfer + F            W = rho t_p / 2; at a rate rho t_p / (2 (1 - rho))
+    TTFT               W + S + exposed transfer + F            W = rho t_p / 2; at a rate the waits of both pools
     TPOT               t_d(b) / a                              b as the load fills it: b = X / (y DP_d) n t_d(b)
 
 A decode instance keeps activations for the smallest prefill chunk. Both pools hold the cache in one dtype. The network
 cards of an instance cap its rate too (`costs.kv_transfer`). Of all pairs of points on both pools' fronts, and all whole
-numbers of instances, the one with most tokens per second and chip is taken; of those within 1 % the least TPOT.
+numbers of instances, the one with most tokens per second and chip is taken; of those within 1 % the least TPOT. An
+engine's connector joins some pairs only (`engines.connectors`), and says when the cache is sent. Without a rate
+arrivals are even; at a rate they are a Poisson process, and both pools have waits of their own (`waiting`).
 Sources: DistServe, arXiv:2401.09670, sec. 3 (pools by themselves); Splitwise, arXiv:2311.18677, sec. 4.
 """
 
@@ -17,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +27,9 @@ from numpy.typing import NDArray
 from mlaplan.costs import kv_transfer
 from mlaplan.costs.factor import Table, size
 from mlaplan.costs.kv_transfer import Route, Transfer
-from mlaplan.fleet import instances
+from mlaplan.engines.connectors import Connector, pair_limits
+from mlaplan.errors import MlaplanError
+from mlaplan.fleet import instances, waiting
 from mlaplan.ranking import LIKENESS
 from mlaplan.search import Found, price
 from mlaplan.serving.steady import front_end_s
@@ -35,6 +39,7 @@ from mlaplan.strategy import Strategy, from_row, to_table
 if TYPE_CHECKING:
     from mlaplan.rules.rule import Question
 
+Sends = Literal["layers", "chunks", "after"]  # when the cache goes: as layers or chunks are computed, or after all are
 IN_FLIGHT = (1, 4, 16)  # times the prompts of the largest chunk, per rank of a prefill pool
 BUSIEST = 0.999  # utilisation of a queue at a given rate that is still told a waiting time
 
@@ -62,20 +67,46 @@ class Split:
     decode: Side
     link: Route
     transfer: Transfer
-    by_layer: bool
+    sends: Sends
     exposed_s: float
-    prefill_s: float  # of one prompt, alone
-    wait_s: float
+    first_s: float  # of one prompt in full steps
+    prompt_s: float  # that a prompt takes of its rank
+    stay_s: float  # of a sequence on a full decoding rank
+    wait_s: float  # for a prefilling rank
+    slot_wait_s: float  # for room in the decode pool
     ttft_s: float
     tpot_s: float | None
     requests_per_s: float
     tok_s_chip: float
     in_flight: float  # requests on their way through both pools
     filled: float = 0.0  # sequences in flight on a decoding rank
+    connector: Connector | None = None
+    alone_s: float | None = None  # of one prompt in steps of its own, where a step has room for more
+
+    def prefill_at(self, load: float) -> float:
+        """S of a prompt at a load of its pool: the room beside it in a step is filled by that share. [s]"""
+        alone = self.first_s if self.alone_s is None else min(self.alone_s, self.first_s)
+        return alone + min(load, 1.0) * (self.first_s - alone)
+
+    @property
+    def prefill_s(self) -> float:
+        """S at the load that the pool has. [s]"""
+        return self.prefill_at(self.requests_per_s / self.prefill_capacity)
 
     @property
     def chips(self) -> int:
         return self.prefill.chips + self.decode.chips
+
+    @property
+    def prefill_capacity(self) -> float:
+        """Prompts that all prefilling ranks compute, network cards aside. [1/s]"""
+        return self.prefill.instances * self.prefill.strategy.dp / self.prompt_s
+
+    @property
+    def decode_capacity(self) -> float:
+        """Requests that all decoding ranks complete, network cards aside. [1/s]"""
+        d = self.decode
+        return d.instances * d.strategy.dp * d.strategy.batch / self.stay_s if self.stay_s else np.inf
 
 
 class Fronts(NamedTuple):
@@ -89,11 +120,20 @@ class Fronts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """How the pools are joined: chips in all, how the cache travels, and the user's own rate of the link."""
+    """How the pools are joined: chips in all, when the cache is sent and by what, the user's own rate of the link.
+
+    connector: None where no engine's limits are to hold.
+    """
 
     devices: int
-    by_layer: bool = True
+    sends: Sends = "layers"
     link_bytes_per_s: float | None = None
+    connector: Connector | None = None
+
+    @property
+    def apart(self) -> tuple[str, ...]:
+        """Columns whose values decide what joins: fronts are made of each by itself."""
+        return ("kv_dtype",) if self.connector is None else ("kv_dtype", "tp", "block_size", "mtp")
 
 
 def split(
@@ -108,12 +148,14 @@ def split(
         return None
     if ask.link_bytes_per_s is not None:
         link = link._replace(name="the link given", bytes_per_s=ask.link_bytes_per_s)
-    firsts = prefill_fronts(prefill_q, ask.devices - 1, prefill_pins if prefill_pins is not None else both(pins))
-    seconds = decode_fronts(decode_q, ask.devices - 1, pins, tokens)
+    own = dict(prefill_pins if prefill_pins is not None else both(pins))
+    own, pins = _joinable(own, ask, "prefill"), _joinable(pins, ask, "decode")
+    firsts = prefill_fronts(prefill_q, ask, own, drafts=pins.get("mtp") != 0)
+    seconds = decode_fronts(decode_q, ask, pins, tokens)
     best: Split | None = None
     for p in firsts:
         for d in seconds:
-            if p.kv_dtype == d.kv_dtype and p.chips + d.chips <= ask.devices:
+            if _joins(ask, decode_q, p, d) and p.chips + d.chips <= ask.devices:
                 found = _paired(prefill_q, decode_q, p, d, ask, link)
                 if found is not None and (best is None or _better(found, best)):
                     best = found
@@ -121,7 +163,8 @@ def split(
 
 
 def settled(s: Split, tokens: float | None) -> Split:
-    """The split with the batch that its load fills: a decode pool with room to spare has shorter rounds."""
+    """The split as its load fills it: pools with room to spare have shorter prefill steps and shorter rounds."""
+    s = _alone(s)
     q, one = instances.alone(s.decode.q), replace(s.decode.strategy, replicas=1)
     batches = [*(int(b) for b in batch_grid(one.batch)), one.batch]
     table = Table(to_table([replace(one, batch=b) for b in batches]))
@@ -142,6 +185,45 @@ def settled(s: Split, tokens: float | None) -> Split:
     )
 
 
+def _alone(s: Split) -> Split:
+    """The split with the time of a prompt that has its step for itself, and the TTFT that follows."""
+    new = s.prefill.q.workload.new_tokens
+    if s.prefill.strategy.prefill_chunk <= new:
+        return s
+    q, one = instances.alone(s.prefill.q, osl=1), replace(s.prefill.strategy, replicas=1, prefill_chunk=new)
+    table = Table(to_table([one]))
+    table = instances.timed(q, table.having(**price(q, table, None)), None)
+    found = replace(s, alone_s=float(table["first_s"][0]))
+    return replace(found, ttft_s=s.ttft_s - s.first_s + found.prefill_s)
+
+
+def _joinable(pins: Mapping[str, Any], ask: Ask, role: str) -> dict[str, Any]:
+    """The pins, with what the connector asks of every plan of a pool; a pin that it cannot have is refused."""
+    c, found = ask.connector, dict(pins)
+    if c is None:
+        return found
+    for name in ("pp", "dcp", "cp"):
+        if name == "pp" and role == "prefill" and c.prefill_pp:
+            continue
+        if found.setdefault(name, 1) != 1:
+            raise MlaplanError(f"--{name} {found[name]}: {c.label} has {name} 1 only in the {role} pool")
+    return found
+
+
+def _joins(ask: Ask, q: Question, p: Fronts, d: Fronts) -> bool:
+    """Whether plans of two fronts can be joined: their first tell, as all of a front are alike in what decides it."""
+    if ask.connector is None:
+        return p.kv_dtype == d.kv_dtype
+    first, second = p.strategies[0], d.strategies[0]
+    return not any(x.breaks(first, second) for x in pair_limits(ask.connector, kv_heads(q)))
+
+
+def kv_heads(q: Question) -> int | None:
+    """Key-value heads of grouped-query attention, None for a latent."""
+    found = [a.kv_heads for a in q.setting.model.attention.values() if a.kind == "gqa"]
+    return min(found) if found else None
+
+
 def both(pins: Mapping[str, Any]) -> dict[str, Any]:
     """What of the pins holds for either pool: dtypes and blocks, not degrees."""
     return {name: pins[name] for name in ("kv_dtype", "weight_dtype", "block_size") if name in pins}
@@ -157,35 +239,41 @@ def _better(a: Split, b: Split) -> bool:
 # ---- the pools by themselves ----
 
 
-def prefill_fronts(q: Question, most: int, pins: Mapping[str, Any]) -> list[Fronts]:
-    """Fronts of requests per second and chip against the time of one prompt, by size of an instance."""
+def prefill_fronts(q: Question, ask: Ask, pins: Mapping[str, Any], drafts: bool) -> list[Fronts]:
+    """Fronts of requests per second and chip against the time of one prompt, by size of an instance.
+
+    drafts: the decode pool may draft, so that with a connector the draft layer is also priced here.
+    """
     work = q.workload
     one = instances.alone(q, osl=1)
     # prompts in flight: enough for a step, and for a pipeline
     base = max(max(CHUNKS) // work.new_tokens, 1)
-    choices = [pins] if "batch" in pins else [{"batch": base * more, **pins} for more in IN_FLIGHT]
+    depths = [0, 1] if drafts and ask.connector is not None and q.setting.model.mtp is not None else [0]
+    batches = [pins] if "batch" in pins else [{"batch": base * more, **pins} for more in IN_FLIGHT]
+    choices = [{**c, "mtp": depth} for c in batches for depth in depths]
     out = []
-    for n in instances.sizes(q.setting.chip, most):
+    for n in instances.sizes(q.setting.chip, ask.devices - 1):
 
         def parts(n: int = n) -> Any:
-            for table in chain.from_iterable(instances.rows(one, n, {"mtp": 0, **c}, None, Found()) for c in choices):
+            for table in chain.from_iterable(instances.rows(one, n, c, None, Found()) for c in choices):
                 rate = table["dp"] * np.minimum(1.0 / table["prompt_s"], table["batch"] / table["first_s"])
                 good = np.flatnonzero(
                     np.full(size(table), True) if work.ttft_s is None else table["first_s"] <= work.ttft_s
                 )
                 yield table.having(rate=rate, quick=-table["first_s"]).take(good)
 
-        out += [_fronts(n, table) for table in instances.front(parts(), "rate", "quick") if size(table)]
+        found = instances.front(parts(), "rate", "quick", by=ask.apart)
+        out += [_fronts(n, table) for table in found if size(table)]
     return out
 
 
-def decode_fronts(q: Question, most: int, pins: Mapping[str, Any], tokens: float | None) -> list[Fronts]:
+def decode_fronts(q: Question, ask: Ask, pins: Mapping[str, Any], tokens: float | None) -> list[Fronts]:
     """Fronts of requests per second and chip against the time per output token, by size of an instance."""
     limit = q.workload.tpot_s
     one = instances.alone(q)
     fixed = {"prefill_chunk": min(CHUNKS), "cp": 1, **pins}
     out = []
-    for n in instances.sizes(q.setting.chip, most):
+    for n in instances.sizes(q.setting.chip, ask.devices - 1):
 
         def parts(n: int = n) -> Any:
             for table in instances.rows(one, n, fixed, tokens, Found()):
@@ -195,7 +283,8 @@ def decode_fronts(q: Question, most: int, pins: Mapping[str, Any], tokens: float
                 good = np.flatnonzero(np.full(size(table), True) if limit is None else tpot <= limit)
                 yield table.having(rate=rate, quick=-tpot).take(good)
 
-        out += [_fronts(n, table) for table in instances.front(parts(), "rate", "quick") if size(table)]
+        found = instances.front(parts(), "rate", "quick", by=ask.apart)
+        out += [_fronts(n, table) for table in found if size(table)]
     return out
 
 
@@ -225,13 +314,18 @@ def _grid(p: Fronts, d: Fronts, q: Question, ask: Ask, link: Route) -> _Grid:
     cards_p = dp_p[:, None] * link.bytes_per_s / moved.sent_bytes
     cards_d = dp_d[None, :] * link.bytes_per_s / moved.received_bytes
     exposed = np.broadcast_to(moved.time_s, cards_p.shape)
-    if ask.by_layer:
-        chunks = np.array([-(-work.new_tokens // s.prefill_chunk) for s in p.strategies])
-        layers = np.array([max(model.layer_count // s.pp, 1) for s in p.strategies])
-        exposed = kv_transfer.exposed_s(moved.time_s, p.table["first_s"][:, None], (chunks * layers)[:, None])
+    if ask.sends != "after":
+        items = np.array([parts_sent(model.layer_count, work.new_tokens, s, ask.sends) for s in p.strategies])
+        exposed = kv_transfer.exposed_s(moved.time_s, p.table["first_s"][:, None], items[:, None])
     return _Grid(
         np.minimum(p.table["rate"][:, None], cards_p), np.minimum(d.table["rate"][None, :], cards_d), moved, exposed
     )
+
+
+def parts_sent(layers: int, tokens: int, s: Strategy, sends: Sends) -> int:
+    """Parts in which a prompt's cache goes while it is computed."""
+    chunks = -(-tokens // s.prefill_chunk)
+    return chunks * max(layers // s.pp, 1) if sends == "layers" else chunks
 
 
 def _paired(qp: Question, qd: Question, p: Fronts, d: Fronts, ask: Ask, link: Route) -> Split | None:
@@ -249,11 +343,18 @@ def _paired(qp: Question, qd: Question, p: Fronts, d: Fronts, ask: Ask, link: Ro
         done = np.where(capacity >= work.rate, work.rate, 0.0)
     if work.concurrency is not None:
         done = np.minimum(done, work.concurrency / (first + g.exposed + front + rounds))
-    rho = np.minimum(done / (x * g.rate_p), 1.0)
-    wait = rho * prompt / 2.0 if work.rate is None else rho * prompt / (2.0 * np.maximum(1.0 - rho, 1.0 - BUSIEST))
+    rho, slot_wait = np.minimum(done / (x * g.rate_p), 1.0), np.zeros(done.shape)
+    if work.rate is None:
+        wait = rho * prompt / 2.0
+    else:
+        ranks_p, ranks_d = (np.array([s.dp for s in f.strategies]) for f in (p, d))
+        places = y * (ranks_d * np.array([s.batch for s in d.strategies]))[None, None, :]
+        wait = waiting.mean_s(np.minimum(rho, BUSIEST), x * ranks_p[None, :, None], prompt)
+        stays = np.minimum(done * rounds / places, BUSIEST)
+        slot_wait = np.broadcast_to(waiting.mean_s(stays, places, rounds), done.shape)
     if work.concurrency is not None:
         done = np.minimum(done, work.concurrency / (wait + first + g.exposed + front + rounds))
-    ttft = wait + first + g.exposed + front
+    ttft = wait + first + slot_wait + g.exposed + front
     good = done > 0
     if work.ttft_s is not None:
         good &= ttft <= work.ttft_s
@@ -264,25 +365,28 @@ def _paired(qp: Question, qd: Question, p: Fronts, d: Fronts, ask: Ask, link: Ro
     near = np.flatnonzero((value >= (1 - LIKENESS) * value.max()).ravel())
     i, j, k = np.unravel_index(near[np.argmin((tpot + 1e-6 * ttft).ravel()[near])], value.shape)
     return _of(qp, qd, p, d, g, ask, link, (int(x[i, 0, 0]), int(y[i, 0, 0])), (int(j), int(k)),
-               (float(wait[i, j, k]), float(ttft[i, j, k]), float(done[i, j, k])))  # fmt: skip
+               tuple(float(v[i, j, k]) for v in (wait, slot_wait, ttft, done)))  # fmt: skip
 
 
 def _of(
     qp: Question, qd: Question, p: Fronts, d: Fronts, g: _Grid, ask: Ask, link: Route, counts: tuple[int, int],
-    at: tuple[int, int], figures: tuple[float, float, float],
+    at: tuple[int, int], figures: tuple[float, ...],
 ) -> Split:  # fmt: skip
-    (x, y), (j, k), (wait, ttft, done) = counts, at, figures
+    (x, y), (j, k), (wait, slot_wait, ttft, done) = counts, at, figures
     work = qd.workload
     shape = (len(p.strategies), len(d.strategies))
     moved = Transfer(*(float(np.broadcast_to(v, shape)[j, k]) for v in g.moved))
     rate_p, rate_d = (float(np.broadcast_to(v, shape)[j, k]) for v in (g.rate_p, g.rate_d))
     row = {name: float(d.table[name][k]) for name in ("decode_s", "per_round", "rounds")}
     rounds_s = row["rounds"] * row["decode_s"]
+    one = p.strategies[j]
+    if ask.connector is not None:  # drafts as deep as the other pool's
+        one = replace(one, mtp=d.strategies[k].mtp)
     return Split(
-        Side(qp, replace(p.strategies[j], replicas=x), x, rate_p, done / (x * rate_p)),
+        Side(qp, replace(one, replicas=x), x, rate_p, done / (x * rate_p)),
         Side(qd, replace(d.strategies[k], replicas=y), y, rate_d, done / (y * rate_d)),
-        link, moved, ask.by_layer, float(np.broadcast_to(g.exposed, shape)[j, k]), float(p.table["first_s"][j]), wait,
-        ttft,
+        link, moved, ask.sends, float(np.broadcast_to(g.exposed, shape)[j, k]), float(p.table["first_s"][j]),
+        float(p.table["prompt_s"][j]), rounds_s, wait, slot_wait, ttft,
         row["decode_s"] / row["per_round"] if row["rounds"] > 0 else None, done,
-        done * work.osl / ask.devices, done * (ttft + rounds_s), float(d.strategies[k].batch),
+        done * work.osl / ask.devices, done * (ttft + rounds_s), float(d.strategies[k].batch), ask.connector,
     )  # fmt: skip

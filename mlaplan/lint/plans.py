@@ -32,7 +32,7 @@ def check_plan(source: Source) -> list[Finding]:
     if missing:
         line, col = document.mark(missing[0])
         return [_broken(source.name, line, col, f"no number at {'.'.join(map(str, missing[0]))}", "a saved plan")]
-    return [*_claimed(document), *_service(document)]
+    return [*_claimed(document), *_service(document), *_pools(document)]
 
 
 def _claimed(document: Document) -> list[Finding]:
@@ -78,6 +78,60 @@ def _service(document: Document) -> list[Finding]:
             found = Found(Word("", document.file, *document.mark(path)), rule.detail(question, row), own.fix)
             out.append(finding(own.code, own.slug, own.severity, found))
     return out
+
+
+def _pools(document: Document) -> list[Finding]:
+    """Of a plan of two pools: do their instances and chips add up, do they hand over, do both serve what is claimed?"""
+    if document.get(("pools",)) is None:
+        return []
+    out, chips = [], 0.0
+    claimed = _number(document, ("prediction", "served", "requests_per_s", "value"))
+    for role in ("prefill", "decode"):
+        base = ("pools", role)
+        s = {n: _number(document, (*base, "strategy", n)) for n in ("tp", "pp", "dp", "replicas")}
+        instances, devices = (_number(document, (*base, n)) for n in ("instances", "devices"))
+        chips += devices
+        if not instances or instances != s["replicas"] or devices != s["tp"] * s["pp"] * s["dp"] * s["replicas"]:
+            line, col = document.mark((*base, "devices"))
+            expected = f"{s['replicas']:.0f} x tp {s['tp']:.0f} x dp {s['dp']:.0f} x pp {s['pp']:.0f}"
+            out.append(_broken(document.file, line, col, f"{instances:.0f} instances of the {role} pool have "
+                               f"{devices:.0f} devices", expected))  # fmt: skip
+        most = instances * _number(document, (*base, "requests_per_s_of_one"))
+        if claimed > most * SLACK:
+            line, col = document.mark((*base, "requests_per_s_of_one"))
+            found = Found(Word("", document.file, line, col), f"{claimed:.3g} requests/s are claimed; the {role} pool "
+                          f"serves {most:.3g}", "correct the rates or the instances", None, claimed, most,
+                          "requests/s")  # fmt: skip
+            out.append(finding(CLAIMED.code, CLAIMED.slug, CLAIMED.severity, found))
+    if chips != _number(document, ("devices",)):
+        line, col = document.mark(("devices",))
+        total = _number(document, ("devices",))
+        out.append(_broken(document.file, line, col, f"the pools have {chips:.0f} devices, not {total:.0f}", None))
+    if not _number(document, ("transfer", "time_s")):
+        line, col = document.mark(("transfer", "time_s"))
+        out.append(_broken(document.file, line, col, "no number at transfer.time_s", "what carries the cache"))
+    return [*out, *_joined(document)]
+
+
+def _joined(document: Document) -> list[Finding]:
+    """Whether the connector that the plan names joins its pools."""
+    from mlaplan.engines.connectors import connector, told
+    from mlaplan.errors import MlaplanError
+
+    named, engine = document.get(("transfer", "connector")), document.get(("engine",))
+    if named is None or not isinstance(engine, dict):
+        return []
+    line, col = document.mark(("transfer", "connector"))
+    try:
+        pair = [SimpleNamespace(**document.get(("pools", role, "strategy"))) for role in ("prefill", "decode")]
+        chip_class = str(document.get(("chip", "class")))
+        c = connector(f"{engine.get('name')}@{engine.get('version')}", chip_class, str(named))
+        problems = [] if c is None else told(c, pair[0], pair[1], None)
+    except MlaplanError as error:
+        problems = [str(error)]
+    except (TypeError, AttributeError):
+        return [_broken(document.file, line, col, "a pool has no whole strategy", "a saved plan")]
+    return [_broken(document.file, line, col, problem, None) for problem in problems]
 
 
 def _number(document: Document, path: tuple[str, ...]) -> float:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from mlaplan.lint.view import View
 
 GIB = 2.0**30
+SPARE_TOKENS = 256  # of a limit, over the longest request: a template, a client's rounding, a block
+DOUBT = 0.05  # of the tokens that fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,11 @@ class Priced:
         if not self.own:
             self.own.append(_memory(self, self.strategy))
         return self.own[0]
+
+    def holds_all(self) -> bool:
+        """Whether the cache holds all requests in flight, as long as the limit lets them be but for what it spares."""
+        m, spare = self.memory(), min(SPARE_TOKENS, self.max_len // 2)
+        return m.kv_tokens * (1.0 + DOUBT) >= self.strategy.batch * (m.sequence_tokens - spare)
 
     def fits(self, **changes: Any) -> bool:
         """Whether weights and buffers of this strategy with other values leave room for a cache."""

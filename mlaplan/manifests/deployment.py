@@ -1,4 +1,4 @@
-"""What manifests are made from: roles, each with a plan and a number of copies, on one kind of chip."""
+"""What manifests are made from: roles, each with a plan, a number of copies and, where they differ, its own chip."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mlaplan.engines import handover
 from mlaplan.engines.load import split_name
 from mlaplan.engines.request import EmitRequest
 from mlaplan.errors import MlaplanError
 
 if TYPE_CHECKING:
+    from mlaplan.engines.connectors import Connector
     from mlaplan.specs.chip import Chip
 
 SERVER, PREFILL, DECODE = "server", "prefill", "decode"
@@ -21,11 +23,15 @@ LONGEST = 40  # of a name: pods put indices and hashes behind it, of 63 characte
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Copies of one plan with one task: server, prefill or decode. `request.replicas` is not read: `count` is."""
+    """Copies of one plan with one task: server, prefill or decode. `request.replicas` is not read: `count` is.
+
+    chip: where it is not that of the deployment.
+    """
 
     name: str
     request: EmitRequest
     count: int = 1
+    chip: Chip | None = None
 
     @property
     def chips(self) -> int:
@@ -34,13 +40,14 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A model served by the roles of one engine (`vllm@0.33.0`) on one chip."""
+    """A model served by the roles of one engine (`vllm@0.33.0`). notes: further lines at the head of its workload."""
 
     name: str
     engine: str
     chip: Chip
     roles: tuple[Role, ...]
     model_spec: str = ""  # the name that `check` knows the model by
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         names = [role.name for role in self.roles]
@@ -51,6 +58,9 @@ class Deployment:
         for role in self.roles:
             if role.count < 1:
                 raise MlaplanError(f"role {role.name}: at least one copy")
+            part = role.request.handover
+            if (part.role if part else SERVER) != role.name:
+                raise MlaplanError(f"role {role.name}: its plan says {part.role if part else 'nothing'} of a handover")
 
     @property
     def model(self) -> str:
@@ -72,6 +82,20 @@ class Deployment:
     @property
     def split(self) -> bool:
         return len(self.roles) > 1
+
+    def chip_of(self, role: Role) -> Chip:
+        """The chip that a role runs on."""
+        return role.chip or self.chip
+
+    @property
+    def one_kind(self) -> bool:
+        """Whether all roles run on the same kind of chip."""
+        return len({self.chip_of(role).name for role in self.roles}) == 1
+
+    @property
+    def connector(self) -> Connector | None:
+        """What carries the cache between the roles."""
+        return handover.of(self.engine, self.roles[-1].request)
 
 
 @dataclass(frozen=True, slots=True)

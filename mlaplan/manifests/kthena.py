@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlaplan.manifests import transfer
+from mlaplan.errors import MlaplanError
 from mlaplan.manifests.deployment import DECODE, PREFILL, Deployment, Manifest, Role
 from mlaplan.manifests.objects import PORTS, manifest, notes, pod_spec, prepared
-from mlaplan.manifests.platform import Platform
 from mlaplan.manifests.pods import Group, Variables
 
 WORKLOAD = "workload.serving.volcano.sh/v1alpha1"
@@ -19,15 +18,20 @@ RELEASE = "Kthena v1.0.0"
 NAMES = Variables("ENTRY_ADDRESS", "WORKER_INDEX")
 LABEL = "modelserving.volcano.sh"
 ENTRY = {f"{LABEL}/entry": "true"}  # the pod of a group that serves
+# what its router must know to pass a request from one role to the other, by engine and connector
+CONNECTORS = {
+    ("vllm", "nixl"): "nixl",
+    ("vllm_ascend", "mooncake"): "mooncake",
+    ("sglang", "mooncake"): "http",
+    ("sglang", "nixl"): "http",
+    ("sglang", "ascend"): "http",
+}
 ENGINES = {"vllm": "vLLM", "vllm_ascend": "vLLM", "sglang": "SGLang"}
 
 
 def manifests(d: Deployment) -> list[Manifest]:
     """The workload, and the way to it."""
-    groups, found = prepared(d, NAMES)
-    said = notes(d, groups, found)
-    if d.split:
-        said.append("prefill and decode run the plan given for each; the pair was not priced as a split deployment")
+    groups = prepared(d, NAMES)
     serving = {
         "apiVersion": WORKLOAD,
         "kind": "ModelServing",
@@ -36,25 +40,25 @@ def manifests(d: Deployment) -> list[Manifest]:
             "replicas": 1,
             "schedulerName": "volcano",
             "recoveryPolicy": "RoleRecreate",
-            "template": {"roles": [_role(d, role, group, found) for role, group in groups]},
+            "template": {"roles": [_role(d, role, group) for role, group in groups]},
         },
     }
     return [
-        manifest(d, "ModelServing", f"{WORKLOAD} of {RELEASE}", serving, said),
+        manifest(d, "ModelServing", f"{WORKLOAD} of {RELEASE}", serving, notes(d, groups)),
         manifest(d, "ModelServer", f"{NETWORKING} of {RELEASE}", _server(d), ["finds the pods that serve"]),
         manifest(d, "ModelRoute", f"{NETWORKING} of {RELEASE}", _route(d), ["requests by the model's name"]),
     ]
 
 
-def _role(d: Deployment, role: Role, group: Group, found: Platform) -> dict[str, Any]:
+def _role(d: Deployment, role: Role, group: Group) -> dict[str, Any]:
     out: dict[str, Any] = {
         "name": role.name,
         "replicas": role.count,
-        "entryTemplate": {"spec": pod_spec(d, group.leader, found, serves=True)},
+        "entryTemplate": {"spec": pod_spec(d, role, group.leader, serves=True)},
         "workerReplicas": group.nodes - 1,
     }
     if group.worker is not None:
-        out["workerTemplate"] = {"spec": pod_spec(d, group.worker, found, serves=False)}
+        out["workerTemplate"] = {"spec": pod_spec(d, role, group.worker, serves=False)}
     return out
 
 
@@ -72,8 +76,17 @@ def _server(d: Deployment) -> dict[str, Any]:
             "prefillLabels": {f"{LABEL}/role": PREFILL},
             "decodeLabels": {f"{LABEL}/role": DECODE},
         }
-        spec["kvConnector"] = {"type": transfer.CONNECTOR[d.engine_name]}
+        spec["kvConnector"] = {"type": _connector(d)}
     return {"apiVersion": NETWORKING, "kind": "ModelServer", "metadata": {"name": d.name}, "spec": spec}
+
+
+def _connector(d: Deployment) -> str:
+    c = d.connector
+    assert c is not None  # roles of a split hand over
+    if (c.engine, c.name) not in CONNECTORS:
+        known = [name for engine, name in CONNECTORS if engine == c.engine]
+        raise MlaplanError(f"the router of {RELEASE} knows no {c.word}: --kv-connector {' or '.join(known)}")
+    return CONNECTORS[c.engine, c.name]
 
 
 def _route(d: Deployment) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mlaplan.costs import overlap, slices
+from mlaplan.report import words
 
 if TYPE_CHECKING:
     from mlaplan.costs.chunks import GatherPlan, LocalPlan
@@ -25,8 +26,8 @@ def document(model: Model, chip: Chip, s: Study, runs: list[Replayed], trace: st
     return {
         "schema": SCHEMA,
         "tool_version": __version__,
-        "model": {"name": model.name, "file": model.origin},
-        "chip": {"name": chip.name, "file": chip.origin},
+        "model": {"name": model.name, "file": words.file(model.origin)},
+        "chip": {"name": chip.name, "file": words.file(chip.origin)},
         "devices": a.devices,
         "batch": a.batch,
         "context_tokens": a.context,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlaplan.costs.breakdown import op_dict
 from mlaplan.costs.plan_chunks import of_strategy
-from mlaplan.report import cache, chunks_data, context
+from mlaplan.report import cache, chunks_data, context, words
 
 if TYPE_CHECKING:
     from mlaplan.costs.breakdown import Phase
@@ -150,8 +150,8 @@ def subject(q: Question) -> dict[str, Any]:
     s, p = q.setting, q.profile
     return {
         "tool_version": __version__,
-        "model": {"name": s.model.name, "file": s.model.origin},
-        "chip": {"name": s.chip.name, "file": s.chip.origin},
+        "model": {"name": s.model.name, "file": words.file(s.model.origin)},
+        "chip": {"name": s.chip.name, "file": words.file(s.chip.origin)},
         "engine": {"name": p.name, "version": None if p.name == "generic" else p.version},
     }
 

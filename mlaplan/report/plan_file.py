@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlaplan.report import plan_data
+from mlaplan.report import plan_data, words
 from mlaplan.specs.defaults import kernels
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def document(q: Question, e: Explanation, given: Overrides, objective: str) -> d
         "model": _written(s.model),
         "chip": whole_chip(s.chip),
         "engine": {"name": p.name, "version": p.version, "profile": _written(p)},
-        "origins": {"model": s.model.origin, "chip": s.chip.origin},
+        "origins": {"model": words.file(s.model.origin), "chip": words.file(s.chip.origin)},
         "workload": plan_data.workload(q),
         "objective": objective,
         "overrides": plan_data.overrides(q, given),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from mlaplan.fleet import arrivals
+from mlaplan.fleet.split import parts_sent
 from mlaplan.report import plan_data
 
 if TYPE_CHECKING:
+    from mlaplan.fleet.arrivals import Poisson
     from mlaplan.fleet.decision import Decision
     from mlaplan.fleet.split import Side, Split
     from mlaplan.report.plan_text import Answer
@@ -45,6 +49,7 @@ def split(d: Decision) -> dict[str, Any] | None:
         "idle_devices": d.ask.devices - s.chips,
         "ttft_s": plan_data.interval(b.ttft_s),
         "wait_s": s.wait_s,
+        "slot_wait_s": s.slot_wait_s,
         "prefill_s": s.prefill_s,
         "tpot_s": plan_data.interval(b.tpot_s),
         "tok_s_chip": plan_data.interval(b.tok_s_chip),
@@ -52,6 +57,8 @@ def split(d: Decision) -> dict[str, Any] | None:
         "concurrency": s.in_flight,
         "decode_batch": s.filled,
         "usd_per_mtok": d.usd_per_mtok,
+        "arrivals": "even" if s.decode.q.workload.rate is None else "poisson",
+        "poisson": poisson(arrivals.poisson(s)),
     }
 
 
@@ -77,9 +84,22 @@ def transfer(s: Split) -> dict[str, Any]:
         **{name: float(value) for name, value in s.transfer._asdict().items()},
         "link": s.link.name,
         "link_bytes_per_s": s.link.bytes_per_s,
-        "by_layer": s.by_layer,
+        "connector": None if s.connector is None else s.connector.name,
+        "sends": s.sends,
+        "parts": 0
+        if s.sends == "after"
+        else parts_sent(
+            s.decode.q.setting.model.layer_count, s.decode.q.workload.new_tokens, s.prefill.strategy, s.sends
+        ),
+        "latency_s": s.link.alpha_s,
+        "prefill_s": s.first_s,
         "exposed_s": s.exposed_s,
     }
+
+
+def poisson(p: Poisson) -> dict[str, Any]:
+    """The split with random arrivals; infinite waits are null."""
+    return {name: plan_data.finite(float(value)) for name, value in asdict(p).items()}
 
 
 def rows(a: Answer, d: Decision) -> list[dict[str, Any]]:

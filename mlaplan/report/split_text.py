@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mlaplan import units
+from mlaplan.fleet import arrivals
 from mlaplan.report import words
 from mlaplan.report.grid import Column, grid, text
 from mlaplan.report.tables import as_markdown, wrapped
@@ -24,7 +25,7 @@ def section(d: Decision) -> str:
     parts = [wrapped(verdict(d)), grid(*pools(d.split), fold=2), figures(d), wrapped(carried(d.split))]
     if d.points:
         parts.append(f"{wrapped(crossover(d))}\n{grid(*curve(d))}")
-    parts.append(wrapped(NOTES))
+    parts.append(wrapped(notes(d.split)))
     return "\n\n".join(parts)
 
 
@@ -34,11 +35,23 @@ NOTES = (
 )
 
 
+def notes(s: Split) -> str:
+    """What the figures leave out."""
+    if s.prefill.strategy.dp == 1:
+        return NOTES
+    return (
+        f"{NOTES} Attention-DP ranks of the prefill pool step together, which waits know on average only: "
+        "mlaplan simulate runs a saved plan."
+    )
+
+
 def nothing(d: Decision) -> str:
     """Why there is no split."""
+    c = d.ask.connector
+    joins = f", {c.label} joins none of their plans" if c is not None else ""
     return wrapped(
         f"APART: no two pools on {d.ask.devices} chips serve this: what is asked for is beyond their memory, the "
-        "service level or the rate they complete, or no network joins them."
+        f"service level or the rate they complete{joins}, or no network joins them."
     )
 
 
@@ -78,8 +91,9 @@ def figures(d: Decision) -> str:
     s, b = d.split, d.bands
     assert s is not None and b is not None
     front = front_end_s(s.prefill.q.setting.engine, s.decode.q.workload)
+    room = f"room in the decode pool {format_seconds(s.slot_wait_s)}, " if s.slot_wait_s else ""
     parts = (
-        f"waiting {format_seconds(s.wait_s)}, prefill {format_seconds(s.prefill_s)}, transfer "
+        f"waiting {format_seconds(s.wait_s)}, prefill {format_seconds(s.prefill_s)}, {room}transfer "
         f"{format_seconds(s.exposed_s)}, front end {format_seconds(front)}"
     )
     lines = [words.line("TTFT", f"{words.span(b.ttft_s, format_seconds)}: {parts}")]
@@ -87,12 +101,26 @@ def figures(d: Decision) -> str:
         lines.append(words.line("TPOT", f"{words.span(b.tpot_s, format_seconds)}, no prefill between the rounds"))
     lines.append(words.line("tok/s/chip", f"{words.span(b.tok_s_chip)}, {words.plain(s.requests_per_s)} requests/s"))
     lines.append(words.line("in flight", f"{s.in_flight:,.0f} requests"))
+    lines.append(words.line("arrivals", random_arrivals(s)))
     idle = d.ask.devices - s.chips
     share = f"{s.prefill.chips}:{s.decode.chips} chips, {s.prefill.instances}:{s.decode.instances} instances"
     lines.append(words.line("P:D", share + (f", {words.times(idle, 'chip')} idle" if idle else "")))
     if d.usd_per_mtok is not None:
         lines.append(words.line("$/Mtok", words.dollars(d.usd_per_mtok)))
     return "\n".join(lines)
+
+
+def random_arrivals(s: Split) -> str:
+    """What the TTFT above takes arrivals for, and what it is where they are random."""
+    p = arrivals.poisson(s)
+    served = f"TTFT {format_seconds(p.ttft_s)} on average, p95 {format_seconds(p.ttft_p95_s)}"
+    if s.decode.q.workload.rate is not None and p.share == 1.0:
+        return f"Poisson: {served}"
+    at = f"at {words.plain(p.requests_per_s)} requests/s"
+    if p.share < 1.0:
+        at += f", {words.percent(p.share)} of these, as at all of them a queue would grow without end"
+    taken = "" if s.decode.q.workload.rate is not None else "taken as evenly spaced. "
+    return f"{taken}Poisson {at}: {served}"
 
 
 def carried(s: Split) -> str:
@@ -109,10 +137,12 @@ def carried(s: Split) -> str:
             said += f" The latent goes whole to each of {one.tp // one.dcp} tensor-parallel ranks."
         elif any(a.kind == "gqa" and one.tp > a.kv_heads for a in model.attention.values()):
             said += " Key-value heads go to every rank that repeats them."
-    if s.by_layer:
-        after = f"sent after it, {format_seconds(t.time_s)} would"
-        return f"{said} Sent layer by layer while the prompt computes, {format_seconds(s.exposed_s)} show; {after}."
-    return f"{said} It is sent after the prefill, and all of it shows."
+    by = f" by {s.connector.label}" if s.connector is not None else ""
+    if s.sends == "after":
+        return f"{said} It is sent after the prefill{by}, and all of it shows."
+    after = f"sent after it, {format_seconds(t.time_s)} would"
+    how = "Layer by layer" if s.sends == "layers" else "Chunk by chunk"
+    return f"{said} {how} while the prompt computes{by}, {format_seconds(s.exposed_s)} show; {after}."
 
 
 def _each(s: Strategy, role: str) -> str:
@@ -167,4 +197,4 @@ def markdown(d: Decision) -> str:
     lines = ["## Apart", "", verdict(d), "", table(pools(d.split)), "", "```", figures(d), "```", "", carried(d.split)]
     if d.points:
         lines += ["", crossover(d), "", table(curve(d))]
-    return "\n".join([*lines, "", NOTES])
+    return "\n".join([*lines, "", notes(d.split)])

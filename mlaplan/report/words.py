@@ -41,6 +41,25 @@ def span(value: Interval, shown: Callable[[float], str] = plain) -> str:
     return f"{shown(value.value)} ({low} to {high})"
 
 
+DATA = ("hardware", "models")
+
+
+def file(path: str) -> str:
+    """A file as seen from the working folder, or its name alone where it is elsewhere: a result is read by others.
+
+    Files among the data, wherever it lies, keep the folder that says which they are: models/deepseek-v3.yaml.
+    """
+    from pathlib import Path
+
+    if not path or not Path(path).is_absolute():
+        return path
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        found = Path(path)
+        return f"{found.parent.name}/{found.name}" if found.parent.name in DATA else found.name
+
+
 def percent(share: float) -> str:
     """Whole percent from ten on, tenths below; 0 for nothing."""
     value = 100 * share

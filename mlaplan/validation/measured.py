@@ -16,10 +16,11 @@ from mlaplan.engines.profile import Profile
 from mlaplan.errors import MlaplanError
 from mlaplan.explain import explain
 from mlaplan.plan import question
+from mlaplan.simulation import Sent
 from mlaplan.specs.chip import Chip
 from mlaplan.specs.model import Model
 from mlaplan.specs.spec import Spec
-from mlaplan.strategy import Strategy
+from mlaplan.strategy import CODED, Strategy
 from mlaplan.validation import bench_files, served
 from mlaplan.validation.terms import doubts_of
 from mlaplan.workload import Overrides, Workload
@@ -34,6 +35,7 @@ SCHEMA = "mlaplan.plan/1"
 METRICS = ("ttft", "tpot", "output_tok_s", "total_tok_s")
 M = TypeVar("M", bound=Spec)
 Planned = tuple["Question", Strategy, float | None]
+MOST = 1_000_000  # of a degree: products of such numbers with bytes stay within 64 bits
 FAR_LENGTH = 0.05  # a mean length this far from the plan's is worth saying
 
 
@@ -71,7 +73,10 @@ def compare(bench_file: str, plan_file: str) -> OwnRun:
     bench = bench_files.read(bench_file)
     data = plan_data(plan_file)
     if prefill_pool(plan_file, data) is not None:
-        raise MlaplanError(f"{plan_file}: is a plan of two pools; expected one of a single pool to compare a run with")
+        raise MlaplanError(
+            f"{plan_file}: is a plan of two pools; expected one of a single pool to compare a run with; "
+            "mlaplan simulate runs it"
+        )
     q, st, tokens = planned(plan_file, data)
     notes = _load_notes(q, st, bench)
     isl, osl = max(round(bench.mean_isl), 1), max(round(bench.mean_osl), 1)
@@ -166,6 +171,17 @@ def prefill_pool(file: str, data: dict[str, Any]) -> Planned | None:
     return planned(file, pool)
 
 
+def planned_transfer(file: str, data: dict[str, Any], isl: int) -> Sent:
+    """How the cache goes between the pools of a plan of prompts of so many tokens."""
+    names = ("time_s", "latency_s", "parts", "prefill_s")
+    found = data.get("transfer")
+    values = [found.get(name) for name in names] if isinstance(found, dict) else []
+    good = [float(v) for v in values if isinstance(v, int | float) and 0 <= v < 1e9]
+    if len(good) < len(names):
+        raise MlaplanError(f"{file}: transfer has no {', '.join(names)}; expected a plan of two pools, saved anew")
+    return Sent(isl, good[0], good[1], int(good[2]), good[3])
+
+
 def read_plan(file: str) -> Planned:
     """The question and the strategy in a plan file, and the tokens per step the user gave."""
     return planned(file, plan_data(file))
@@ -188,11 +204,23 @@ def planned(file: str, data: dict[str, Any]) -> Planned:
             o["redundant_experts"], o.get("dcp_merge"), o.get("dcp_interleave"),
         )  # fmt: skip
         st = Strategy(**{f.name: data["strategy"][f.name] for f in fields(Strategy)})
+        for f in fields(Strategy):
+            check_column(file, f.name, getattr(st, f.name))
     except KeyError as error:
         raise MlaplanError(f"{file}: has no {error}; expected a whole plan file") from None
     except TypeError as error:
         raise MlaplanError(f"{file}: is not as `mlaplan recommend` writes it: {error}") from None
     return question(chip, model, profile, work, given), st, given.tokens_per_step
+
+
+def check_column(file: str, name: str, value: Any) -> None:
+    """A column of the strategy is a word of its list, or a whole number."""
+    least = 0 if name in ("mtp", "two_batch_overlap") else 1
+    whole = isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST
+    if isinstance(value, str) and value in CODED[name] if name in CODED else whole:
+        return
+    expected = f"one of {', '.join(CODED[name])}" if name in CODED else f"a whole number from {least} to {MOST:,}"
+    raise MlaplanError(f"{file}: strategy.{name} is {value!r}; expected {expected}")
 
 
 def plan_data(file: str) -> dict[str, Any]:

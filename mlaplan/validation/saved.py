@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mlaplan.errors import MlaplanError
-from mlaplan.strategy import CODED, Strategy
+from mlaplan.strategy import Strategy
 from mlaplan.validation import measured
 from mlaplan.workload import Overrides
 
 if TYPE_CHECKING:
     from mlaplan.rules.rule import Question
-
-MOST = 1_000_000  # products of such numbers with bytes stay within 64 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +38,10 @@ def read_plan(file: str) -> Saved:
     data = measured.plan_data(file)
     q, strategy, _ = measured.planned(file, data)  # refuses what is no plan
     if data.get("pools") is not None:
-        raise MlaplanError(f"{file}: is a plan of two pools; expected one of a single pool")
-    for f in fields(Strategy):
-        _check(file, f.name, getattr(strategy, f.name))
+        raise MlaplanError(
+            f"{file}: is a plan of two pools, expected one of a single pool; mlaplan recommend --disagg auto compares "
+            "both ways, mlaplan simulate runs the plan"
+        )
     w, o = data["workload"], data["overrides"]
     work = replace(q.workload, ttft_s=w.get("ttft_s"), tpot_s=w.get("tpot_s"))
     given = Overrides(
@@ -51,16 +50,6 @@ def read_plan(file: str) -> Saved:
     )  # fmt: skip
     _name_files(data, q)
     return Saved(file, replace(q, workload=work), strategy, given, data)
-
-
-def _check(file: str, name: str, value: Any) -> None:
-    """A column of the strategy is a word of its list, or a whole number."""
-    least = 0 if name in ("mtp", "two_batch_overlap") else 1
-    whole = isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST
-    if value in CODED[name] if name in CODED else whole:
-        return
-    expected = f"one of {', '.join(CODED[name])}" if name in CODED else f"a whole number from {least} to {MOST:,}"
-    raise MlaplanError(f"{file}: strategy.{name} is {value!r}; expected {expected}")
 
 
 def _name_files(data: dict[str, Any], q: Question) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mlaplan.cli.answers import QUESTION, command_line
+from mlaplan.cli.answers import APART, QUESTION, command_line
 from mlaplan.cli.recommend import recommend
 from mlaplan.cli.report import report
 from tests.cli.conftest import Run
@@ -18,7 +18,7 @@ ASKED = ("report", "deepseek-v2-lite", "h200-sxm", "--devices", "1", "--isl", "6
 
 def test_it_asks_with_the_options_of_recommend() -> None:
     theirs, mine = (inspect.signature(verb).parameters for verb in (recommend, report))
-    assert set(mine) == {*QUESTION, "output", "file"}
+    assert set(mine) == {*QUESTION, *APART, "output", "file"}
     assert all(mine[name].default == theirs[name].default for name in QUESTION)
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import yaml
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from mlaplan.engines import EmitRequest, engine_versions, load_profile
+from mlaplan.engines.connectors import connectors
+from mlaplan.engines.handover import paired
 from mlaplan.manifests import Deployment, Manifest, Role
 from mlaplan.specs.chip import Chip
 from mlaplan.specs.lookup import chip_names, load_chip
@@ -61,26 +65,48 @@ def requests(draw: st.DrawFn, engine: str, chip: Chip, model: str) -> EmitReques
 def deployments(draw: st.DrawFn, engine: str, *, split: bool | None = None) -> Deployment:
     """One role, or two that prefill and decode."""
     chip, model = draw(st.sampled_from(chips(engine))), draw(st.sampled_from(MODELS))
-    names = ("prefill", "decode") if (draw(st.booleans()) if split is None else split) else ("server",)
-    roles = tuple(Role(n, draw(requests(engine, chip, model)), draw(st.integers(1, 4))) for n in names)
+    one = draw(requests(engine, chip, model))
+    if not (draw(st.booleans()) if split is None else split):
+        return Deployment("some-model", engine, chip, (Role("server", one, draw(st.integers(1, 4))),))
+    one, other = draw(pairs(engine, chip, one))
+    roles = Role("prefill", one, draw(st.integers(1, 4))), Role("decode", other, draw(st.integers(1, 4)))
     return Deployment("some-model", engine, chip, roles)
 
 
+@st.composite
+def pairs(draw: st.DrawFn, engine: str, chip: Chip, one: EmitRequest) -> tuple[EmitRequest, EmitRequest]:
+    """The request in the prefill pool, and another of the same cache in the decode pool, joined."""
+    found = connectors(engine, chip.efficiency_class)
+    assume(found)
+    c = draw(st.sampled_from(found))
+    p = replace(one, pp=1, pp_layers=()) if not c.prefill_pp else one
+    fits = {"equal": lambda n: n == p.tp, "prefill": lambda n: p.tp % n == 0}.get(c.tp, lambda n: n % p.tp == 0)
+    tp, dp = draw(st.sampled_from([n for n in (1, 2, 4, 8, 16) if fits(n)])), draw(st.sampled_from([1, 2, 4, 8]))
+    ep, batch = draw(st.sampled_from([1, tp * dp])), draw(st.integers(1, 600))
+    return paired(engine, c.name, p, replace(p, pp=1, pp_layers=(), tp=tp, dp=dp, ep=ep, batch=batch), None)
+
+
 def objects(found: list[Manifest]) -> dict[str, dict[str, Any]]:
-    """The objects of the files by kind."""
-    read = [yaml.safe_load(one.text) for one in found]
-    return {one["kind"]: one for one in read}
+    """The objects of the files by kind; of several of one kind the last."""
+    return {one["kind"]: one for one in everything(found)}
+
+
+def everything(found: list[Manifest]) -> list[dict[str, Any]]:
+    """The objects of the files in their order."""
+    return [yaml.safe_load(one.text) for one in found]
 
 
 def groups(kind: str, found: list[Manifest]) -> Iterator[tuple[str, int, int, dict[str, Any], dict[str, Any] | None]]:
     """(role, copies, pods of a copy, spec of the leader, spec of a worker) of each role."""
     read = objects(found)
     if kind == "lws":
-        spec = read["LeaderWorkerSet"]["spec"]
-        template = spec["leaderWorkerTemplate"]
-        worker = template["workerTemplate"]["spec"]
-        leader = template.get("leaderTemplate", template["workerTemplate"])["spec"]
-        yield "server", spec["replicas"], template["size"], leader, worker if template["size"] > 1 else None
+        sets = [one for one in everything(found) if one["kind"] == "LeaderWorkerSet"]
+        for one in sets:
+            spec, role = one["spec"], "server" if len(sets) == 1 else one["metadata"]["name"].rpartition("-")[2]
+            template = spec["leaderWorkerTemplate"]
+            worker = template["workerTemplate"]["spec"]
+            leader = template.get("leaderTemplate", template["workerTemplate"])["spec"]
+            yield role, spec["replicas"], template["size"], leader, worker if template["size"] > 1 else None
         return
     spec = read["ModelServing"]["spec"]
     for role in spec["template"]["roles"]:

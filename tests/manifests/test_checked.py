@@ -9,7 +9,9 @@ import pytest
 
 from mlaplan.cli.launching import request
 from mlaplan.engines import load_profile
+from mlaplan.engines.handover import paired
 from mlaplan.errors import MlaplanError
+from mlaplan.fleet.split import kv_heads
 from mlaplan.manifests import KINDS, Deployment, Role, manifests
 from mlaplan.plan import question, recommend
 from mlaplan.specs.lookup import load_chip, load_model
@@ -19,6 +21,7 @@ from tests.manifests.plans import ENGINES, devices, groups
 
 CHIPS = ("h200-sxm", "b200-sxm", "gb200", "mi300x", "h20", "ascend-910b3", "ascend-910c-die")
 MODELS = ("deepseek-v3", "kimi-k2", "deepseek-v2-lite", "glm-4.7-flash", "llama-3-70b")
+KNOWN = {"MLA553"}  # of vLLM-Ascend before 0.23: heads that graph mode may not take, which nobody planned away
 RUNS = 2  # combinations of an engine
 
 
@@ -30,8 +33,13 @@ def deployments(engine: str, chip: str, model: str, count: int) -> list[Deployme
     for plan in recommend(q, count, top=1).plans:
         wanted = request(q, plan.strategy, plan.pp_layers)
         alone = (Role("server", wanted, wanted.replicas),)
-        both = (Role("prefill", wanted, wanted.replicas), Role("decode", wanted, 1))
-        out += [Deployment(model.replace(".", "-"), engine, spec, roles, model) for roles in (alone, both)]
+        out.append(Deployment(model.replace(".", "-"), engine, spec, alone, model))
+        try:
+            p, d = paired(engine, None, wanted, wanted, kv_heads(q))
+        except MlaplanError:  # a pipeline, or a divided cache
+            continue
+        both = (Role("prefill", p, wanted.replicas), Role("decode", d, 1))
+        out.append(Deployment(model.replace(".", "-"), engine, spec, both, model))
     return out
 
 
@@ -56,7 +64,7 @@ def test_what_is_written_passes(engine: str) -> None:
             assert d.split or asked == count
             for one in written:
                 report = report_of(one.text, one.name)
-                bad = [finding.head() for finding in report.findings if finding.severity != "info"]
+                bad = [finding.head() for finding in report.findings if finding.code not in KNOWN]
                 assert not bad, (chip, model, count, bad)
         made += files > 0
         if made == RUNS:
@@ -65,6 +73,6 @@ def test_what_is_written_passes(engine: str) -> None:
 
 
 def test_a_wrong_count_is_seen() -> None:
-    (d, _) = deployments("vllm", "h200-sxm", "deepseek-v3", 8)
+    (d, *_) = deployments("vllm", "h200-sxm", "deepseek-v3", 8)
     text = manifests("kthena", d)[0].text.replace("nvidia.com/gpu: '8'", "nvidia.com/gpu: '4'")
     assert [one.code for one in report_of(text, "x.yaml").findings if one.severity == "error"] == ["MLA531"]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from itertools import cycle
 
 import pytest
 
 from mlaplan.engines import EmitRequest
+from mlaplan.engines.handover import paired
 from mlaplan.errors import MlaplanError
 from mlaplan.manifests import Deployment, Role, manifests
 from mlaplan.manifests.deployment import object_name
@@ -17,11 +20,14 @@ from tests.manifests.plans import groups, objects
 V3 = "deepseek-ai/DeepSeek-V3"
 
 
-def deployment(engine: str = "vllm", chip: str = "h200-sxm", roles=("server",), counts=(1, 1), **plan) -> Deployment:
+def deployment(engine: str = "vllm", chip: str = "h200-sxm", roles=("server",), counts=(1, 1), connector=None, **plan):
     spec = load_chip(chip)
     given = {"model": V3, "chip_class": spec.efficiency_class, "chips_per_node": spec.scale_up.host_chips, "batch": 64}
     request = EmitRequest(**{**given, **plan})
-    made = tuple(Role(name, request, count) for name, count in zip(roles, counts, strict=False))
+    requests = (request,)
+    if tuple(roles) == ("prefill", "decode"):
+        requests = paired(engine, connector, request, request, None)
+    made = tuple(Role(name, one, count) for name, one, count in zip(roles, cycle(requests), counts, strict=False))
     return Deployment("deepseek-v3", engine, spec, made, "deepseek-v3")
 
 
@@ -125,10 +131,11 @@ def test_roles_hand_over_their_cache(engine: str, chip: str, roles: tuple[str, s
 
 
 REFUSED = [
-    ("lws", {"roles": ("prefill", "decode"), "tp": 8}, "a LeaderWorkerSet has one role"),
+    ("kthena", {"engine": "vllm-ascend", "chip": "ascend-910b3", "roles": ("prefill", "decode"), "tp": 8,
+                "block_size": 128, "connector": "mooncake-layerwise"}, "knows no MooncakeLayerwiseConnector: --kv-"),
     ("lws", {"engine": "trtllm", "tp": 8}, "manifests start vLLM, SGLang or vLLM-Ascend; TensorRT-LLM 1.3.0 is none"),
     ("kthena", {"engine": "vllm-ascend", "chip": "ascend-910b3", "roles": ("prefill", "decode"), "tp": 8, "dcp": 8,
-                "kv_layout": "sequence_sharded", "block_size": 128}, "choose --dcp 1 and --cp 1"),
+                "kv_layout": "sequence_sharded", "block_size": 128}, "--dcp 1 and --cp 1"),
 ]  # fmt: skip
 
 
@@ -143,6 +150,9 @@ def test_unequal_nodes_are_told() -> None:
         manifests("lws", deployment(tp=4, dp=5, ep=20))
     with pytest.raises(MlaplanError, match="roles server, decode: expected server alone"):
         deployment(roles=("server", "decode"), tp=8)
+    with pytest.raises(MlaplanError, match="role prefill: its plan says nothing of a handover"):
+        one = deployment(tp=8)
+        replace(one, roles=tuple(replace(one.roles[0], name=n) for n in ("prefill", "decode")))
     request = EmitRequest(model="m", chip_class="nvidia-hopper", tp=8, pp=3)
     texts = [f"vllm serve m --rank {rank}" for rank in (0, 1, 3)]
     with pytest.raises(MlaplanError, match="workers run with 1 and 3"):
@@ -169,3 +179,72 @@ def test_names() -> None:
     assert [object_name(n) for n in names] == [
         "deepseek-ai-deepseek-v3", "glm-4-7-flash", "model", "m-8b", "x" * 40,
     ]  # fmt: skip
+
+
+# ---- two pools ----
+
+
+def two_pools(engine: str, chips: tuple[str, str], counts=(2, 1), **plan) -> Deployment:
+    """Pools on these chips, joined by the usual connector."""
+    one, other = (load_chip(name) for name in chips)
+    request = EmitRequest(model=V3, chip_class=other.efficiency_class, batch=64, **{"tp": 8, **plan})
+    p, d = paired(engine, None, request, request, None)
+    roles = Role("prefill", p, counts[0], one), Role("decode", d, counts[1], other)
+    return Deployment("deepseek-v3", engine, other, roles, "deepseek-v3", ("priced as a split",))
+
+
+def test_pools_of_two_kinds_select_their_nodes() -> None:
+    d = two_pools("vllm", ("h100-sxm", "h200-sxm"))
+    selectors = [pod["nodeSelector"] for *_, pod, _ in groups("kthena", manifests("kthena", d))]
+    assert [s["nvidia.com/gpu.product"] for s in selectors] == ["NVIDIA-H100-80GB-HBM3", "NVIDIA-H200"]
+    head = manifests("kthena", d)[0].text.partition("apiVersion")[0]
+    assert "chip=" not in head and "# priced as a split" in head
+    assert [one.text.partition("chip=")[2].split()[0] for one in manifests("lws", d)[:2]] == ["h100-sxm", "h200-sxm"]
+    alike = two_pools("vllm", ("h200-sxm", "h200-sxm"))
+    assert all("nodeSelector" not in pod for *_, pod, _ in groups("kthena", manifests("kthena", alike)))
+
+
+def test_pools_whose_nodes_have_no_known_label_say_so() -> None:
+    text = manifests("kthena", two_pools("vllm-ascend", ("ascend-910b3", "ascend-910b4"), block_size=128))[0].text
+    assert "# placeholders: a node selector for prefill, which runs on ascend-910b3" in text
+
+
+def test_two_sets_and_a_router_that_knows_every_leader() -> None:
+    found = manifests("lws", two_pools("sglang", ("h200-sxm", "h200-sxm"), tp=16))
+    assert [one.name for one in found] == [
+        "deepseek-v3-prefill-leaderworkerset.yaml", "deepseek-v3-decode-leaderworkerset.yaml",
+        "deepseek-v3-router-deployment.yaml", "deepseek-v3-router-service.yaml",
+    ]  # fmt: skip
+    (container,) = objects(found)["Deployment"]["spec"]["template"]["spec"]["containers"]
+    words = container["command"]
+    leaders = [words[i + 1] for i, word in enumerate(words) if word in ("--prefill", "--decode")]
+    assert leaders == [f"http://deepseek-v3-{name}:30000" for name in (
+        "prefill-0.deepseek-v3-prefill", "prefill-1.deepseek-v3-prefill", "decode-0.deepseek-v3-decode")]  # fmt: skip
+    assert container["ports"][0]["containerPort"] == objects(found)["Service"]["spec"]["ports"][0]["port"]
+    roles = [(role, copies, pods) for role, copies, pods, *_ in groups("lws", found)]
+    assert roles == [("prefill", 2, 2), ("decode", 1, 2)]
+
+
+def test_where_no_image_has_the_router_its_command_is_told() -> None:
+    found = manifests("lws", two_pools("vllm", ("h200-sxm", "h200-sxm")))
+    assert {one["kind"] for one in (objects([f])[next(iter(objects([f])))] for f in found)} == {"LeaderWorkerSet"}
+    assert (
+        "# router: tests/v1/kv_connector/nixl_integration/toy_proxy_server.py of the vllm repository" in found[0].text
+    )
+    assert "--prefiller-hosts deepseek-v3-prefill-0.deepseek-v3-prefill deepseek-v3-prefill-1" in found[1].text
+    ascend = manifests("lws", two_pools("vllm-ascend", ("ascend-910b3", "ascend-910b3"), block_size=128))
+    (container,) = objects(ascend)["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert container["command"][1].startswith("/vllm-workspace/vllm-ascend/examples/")
+
+
+def test_a_set_s_own_service_keeps_its_name() -> None:
+    read = objects(manifests("lws", deployment(tp=8)))
+    assert read["Service"]["metadata"]["name"] == "deepseek-v3-leader"
+    assert read["LeaderWorkerSet"]["metadata"]["name"] == "deepseek-v3"
+
+
+def test_nixl_is_reached_by_the_pod_s_own_address() -> None:
+    for *_, pod, _ in groups("kthena", manifests("kthena", two_pools("vllm", ("h200-sxm", "h200-sxm")))):
+        env = {one["name"]: one for one in pod["containers"][0]["env"]}
+        address = env["VLLM_NIXL_SIDE_CHANNEL_HOST"]
+        assert address["valueFrom"] == {"fieldRef": {"fieldPath": "status.podIP"}} and "value" not in address

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mlaplan.engines import parse
+from mlaplan.engines import EmitRequest, parse
 from mlaplan.errors import MlaplanError
 from mlaplan.manifests import KINDS, Deployment, manifests
 from tests.manifests.plans import ENGINES, deployments, devices, groups
@@ -44,14 +46,16 @@ def test_devices_are_those_of_the_plan(engine: str) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_commands_say_the_plan(engine: str) -> None:
     @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    @given(deployments(engine, split=False), st.sampled_from(KINDS))
+    @given(deployments(engine), st.sampled_from(KINDS))
     def check(d: Deployment, kind: str) -> None:
         try:
             found = manifests(kind, d)
         except MlaplanError:
             return
-        ((_, _, _, leader, worker),) = groups(kind, found)
-        request = d.roles[0].request
+        for role, (_, _, _, leader, worker) in zip(d.roles, groups(kind, found), strict=True):
+            of_role(d, role.request, leader, worker)
+
+    def of_role(d: Deployment, request: EmitRequest, leader: dict[str, Any], worker: dict[str, Any] | None) -> None:
         for pod in (leader, worker):
             (container,) = pod["containers"] if pod else ({"command": ["ray", "start"]},)
             command = container["command"]
@@ -65,6 +69,8 @@ def test_commands_say_the_plan(engine: str) -> None:
                 text = [word.replace("$(LWS_WORKER_INDEX)", "1").replace("$(WORKER_INDEX)", "1") for word in text]
             plan = parse(engine, text)
             assert {k: plan[k] for k in PLAN} == {k: getattr(request, k) for k in PLAN}
+            part, given_part = plan["handover"], request.handover
+            assert (part and (part.role, part.connector)) == (given_part and (given_part.role, given_part.connector))
             served = plan["served_model_name"] if request.weight_conversion else plan["model"]
             assert served == d.model and (d.model == request.model or d.model.startswith("/models/"))
             env = {one["name"]: one.get("value") for one in container["env"]}

@@ -11,12 +11,14 @@ from mlaplan.errors import did_you_mean
 from mlaplan.lint.finding import Found
 from mlaplan.lint.rule import LintRule
 from mlaplan.lint.text import Word
+from mlaplan.lint.versions import at_least
 
 if TYPE_CHECKING:
     from mlaplan.lint.view import View
 
 BLOCK = 128
 GRAPH_HEADS = (32, 64, 128)
+PADS_HEADS = "0.23.0"
 R1_NEW = "# mlaplan: engine=vllm-ascend@0.23.0\nvllm serve deepseek-ai/DeepSeek-R1 -tp 16"
 R1 = "# mlaplan: engine=vllm-ascend\nvllm serve deepseek-ai/DeepSeek-R1 -tp 16"
 
@@ -39,6 +41,8 @@ def _block(view: View) -> Iterator[Found]:
 
 def _graph_heads(view: View) -> Iterator[Found]:
     if view.attention != "mla" or view.plan is None or view.model is None or view.get("--enforce-eager", False):
+        return
+    if at_least(view.version, PADS_HEADS):
         return
     heads = max(a.heads for a in view.model.attention.values())
     local = heads // view.plan["tp"]
@@ -104,7 +108,7 @@ BLOCKS = LintRule(
 )  # fmt: skip
 HEADS = LintRule(
     "MLA553", "ascend-graph-heads", "info", "graph mode of older versions does not take this many heads",
-    "`MLA only support {32, 64, 128}`: newer versions pad the heads. Which version was first was not read.",
+    "`MLA only support {32, 64, 128}`: 0.23 pads the heads. Whether a version before it does was not read.",
     "Run eagerly there, or use a newer version.",
     "# mlaplan: engine=vllm-ascend\nvllm serve deepseek-ai/DeepSeek-V2-Lite\n",
     "# mlaplan: engine=vllm-ascend\nvllm serve deepseek-ai/DeepSeek-V2-Lite --enforce-eager\n",

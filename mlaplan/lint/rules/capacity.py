@@ -107,7 +107,7 @@ def _in_flight(view: View) -> Iterator[Found]:
     if not p.stated_len or m.concurrency < FEW:
         return
     batch = p.strategy.batch
-    if m.concurrency >= batch:
+    if p.holds_all():
         return
     message = (f"{batch:,} requests in flight of {p.max_len:,} tokens want {batch * m.sequence_tokens:,} KV tokens a "
                f"rank; about {m.kv_tokens:,} fit, {m.concurrency:.3g} such requests")  # fmt: skip
@@ -118,9 +118,12 @@ def _in_flight(view: View) -> Iterator[Found]:
 def _workspace(view: View) -> Iterator[Found]:
     if view.priced is None or view.attention != "mla":
         return
-    size = view.priced.memory().other_items.get("workspace_bytes", 0.0)
+    m = view.priced.memory()
+    size = m.other_items.get("workspace_bytes", 0.0)
     if size < BIG_WORKSPACE * GIB:
         return
+    if view.priced.stated_len and view.plan and view.plan["batch"] is not None and view.priced.holds_all():
+        return  # it was counted on: all that is asked for fits beside it
     heads = max(a.heads for a in view.model.attention.values())  # type: ignore[union-attr]
     local = heads // view.priced.strategy.tp
     message = (

@@ -114,7 +114,7 @@ def _replicated(view: View) -> Iterator[Found]:
     if p is None or view.attention not in ("mla", "mla_sparse"):
         return
     s, m = p.strategy, p.memory()
-    if s.tp == 1 or s.dcp > 1 or m.kv_tokens <= 0 or m.concurrency >= s.batch:
+    if s.tp == 1 or s.dcp > 1 or m.kv_tokens <= 0 or p.holds_all():
         return
     gains = []
     chip_class = p.question.setting.chip.efficiency_class

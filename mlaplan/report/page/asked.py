@@ -19,7 +19,7 @@ def question(a: Answer, settings: Sequence[str], command: str) -> Section:
     rows: list[tuple[str, str]] = []
     for label, told in plan_text.asked_rows(a):
         if label:
-            rows.append((label, told))
+            rows.append((label, words.file(told) if label in ("model", "chip") else told))
         else:  # more about the row before
             rows[-1] = (rows[-1][0], f"{rows[-1][1]}: {told}")
     if settings:

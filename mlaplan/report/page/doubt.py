@@ -11,6 +11,7 @@ from mlaplan.report.page.elements import Element, Items, Section, Table, Text
 from mlaplan.units import format_seconds
 
 if TYPE_CHECKING:
+    from mlaplan.fleet.split import Split
     from mlaplan.report.plan_text import Answer
 
 FLAG = re.compile(r"(--[a-z][a-z-]+)")
@@ -44,15 +45,18 @@ def error_bands(a: Answer) -> Section:
     return Section("bands", "Error bands", [*found, Table(caption, columns, rows)])
 
 
-def limits(a: Answer) -> Section:
-    """What is not modelled, and the notes on this answer."""
+def limits(a: Answer, split: Split | None = None) -> Section:
+    """What is not modelled, and the notes on this answer; split: where the answer is one."""
     moe = any(f.kind == "moe" for f in a.q.setting.model.ffn.values())
     nodes = a.devices > a.q.setting.chip.scale_up.chips_per_node
     items = [
         "Lengths are means: distributions, bursts, queues that drain, warm-up and preemption are not in these figures; "
         "`mlaplan simulate` runs requests through a saved plan.",
         "Prefill and decode share the chips; on chips of their own they are priced by "
-        "`mlaplan recommend --disagg auto`.",
+        "`mlaplan recommend --disagg auto`."
+        if split is None
+        else "The router between the pools, its own time and how evenly it spreads requests, and caches that must be "
+        "rearranged on their way.",
         "A shared prefix is the number that was given; eviction is not modelled, and tiers behind the "
         "chips are priced by `mlaplan tiers`.",
     ]

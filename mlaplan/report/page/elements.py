@@ -99,6 +99,11 @@ class Page(NamedTuple):
     made_by: str
 
 
+def heading(column: Column) -> str:
+    """A column's title on one line: `tok/s/chip` is two in a terminal."""
+    return column.title.replace("/\n", "/").replace("tok/s\n", "tok/s/").replace("\n", " ")
+
+
 def table(caption: str, block: Block, marked: frozenset[int] = frozenset(), head: int = 0) -> list[Element]:
     """A block of a text report as a table under a caption, what it says first before it."""
     shown = Table(caption, block.columns, block.rows, block.notes, marked, head)

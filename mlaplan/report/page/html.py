@@ -135,7 +135,7 @@ def _(element: e.Table, name: str) -> list[ET.Element]:
         cell = ET.SubElement(
             head, "th" if column.title else "td", _side(column.left) | _scope("col" if column.title else "")
         )
-        cell.text = column.title.replace("/\n", "/").replace("\n", " ")
+        cell.text = e.heading(column)
     body = ET.SubElement(found, "tbody")
     for number, row in enumerate(element.rows):
         line = ET.SubElement(body, "tr", {"class": "marked"} if number in element.marked else {})

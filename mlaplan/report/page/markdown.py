@@ -51,7 +51,7 @@ def _(element: e.Cards) -> str:
 
 @_written.register
 def _(element: e.Table) -> str:
-    columns = [_escaped(column.title.replace("/\n", "/").replace("\n", " ")) for column in element.columns]
+    columns = [_escaped(e.heading(column)) for column in element.columns]
     rows = []
     for number, row in enumerate(element.rows):
         cells = [_inline(cell) for cell in row]

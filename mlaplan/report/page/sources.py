@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from mlaplan import units
 from mlaplan.engines.profile import attention_kind
-from mlaplan.report import chip_sheet, engine_sheet
+from mlaplan.report import chip_sheet, engine_sheet, words
 from mlaplan.report.chip_sheet import Sources
 from mlaplan.report.grid import Column, text
 from mlaplan.report.page.elements import Element, Facts, Items, Section, Table, Text
 
 if TYPE_CHECKING:
+    from mlaplan.fleet.split import Split
     from mlaplan.report.plan_text import Answer
     from mlaplan.specs.chip import Chip
     from mlaplan.specs.model import Model
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
 BASIS = "datasheet, measured, derived from others, or assumed"
 
 
-def sources(a: Answer) -> Section:
-    """Tables of figures with basis and source, and the numbered sources under them."""
+def sources(a: Answer, split: Split | None = None) -> Section:
+    """Tables of figures with basis and source, and the numbered sources under them; split: where it is the answer."""
     s, known = a.q.setting, Sources()
     found: list[Element] = [Text(f"Numbers in brackets are the sources listed below; the basis is {BASIS}.")]
-    found += _chip(s.chip, known)
+    chips = [s.chip] if split is None else [side.q.setting.chip for side in (split.decode, split.prefill)]
+    for chip in {one.name: one for one in chips}.values():
+        found += _chip(chip, known)
     found += _model(s.model)
     kind = attention_kind(s.model)
     columns = (text("figure"), text("value"), text("basis"), text("source"))
@@ -38,10 +41,10 @@ def _chip(chip: Chip, known: Sources) -> list[Element]:
     figures = [text(title) for title in chip_sheet.FIGURE_HEADER]
     kernels = [Column(title, title not in ("compute", "memory", "norm")) for title in chip_sheet.KERNEL_HEADER]
     found: list[Element] = [
-        Table(f"Chip: {chip.title} ({chip.origin})", figures, list(chip_sheet.figure_rows(chip, "", known)))
+        Table(f"Chip: {chip.title} ({words.file(chip.origin)})", figures, list(chip_sheet.figure_rows(chip, "", known)))
     ]
     if chip.calibration:
-        found.append(Text(f"Kernels and collectives calibrated to measured tables: {chip.calibration}."))
+        found.append(Text(f"Kernels and collectives calibrated to measured tables: {words.file(chip.calibration)}."))
     rows = [row for link in chip_sheet.LINKS for row in chip_sheet.collective_rows(chip, link, known)]
     if rows:
         head = [Column(title, title != "ranks") for title in chip_sheet.COLLECTIVE_HEADER]
@@ -54,7 +57,7 @@ def _chip(chip: Chip, known: Sources) -> list[Element]:
 
 
 def _model(model: Model) -> list[Element]:
-    rows = [("Model", f"{model.title}, {model.origin}: {model.source}")]
+    rows = [("Model", f"{model.title}, {words.file(model.origin)}: {model.source}")]
     if model.published is not None:
         for name, figure in (("total", model.published.params_total), ("active", model.published.params_active)):
             if figure is not None:
