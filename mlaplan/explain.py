@@ -129,7 +129,7 @@ def explain_all(
             cols |= phases.prefill(s, table, step_tokens, prompts, cols["cut"], detail=True)
         if columns is None and served:
             d_s, p_s, pass_s = (cols[name] for name in ("decode_s", "prefill_s", "prefill_pass_s"))
-            cols |= steady.served(table, work, s.engine, per_step, d_s, p_s, pass_s, step_tokens)
+            cols |= steady.served(table, work, s.engine, per_step, d_s, p_s, pass_s, step_tokens, cols)
         ends = _at_routing_ends(q, table, context) if served else []
     out = []
     for i, st in enumerate(strategies):

@@ -2,7 +2,11 @@
 
 decode_s    one token (or 1 + MTP drafts) for every sequence in flight: a round of all micro-batches
 prefill_s   one step of `step_tokens` per attention-DP rank in steady state: the slowest stage and its send;
-            `prefill_pass_s` is the time of one such step through all stages
+            `prefill_pass_s` is the time of one such step through all stages, `prefill_late_s` by how much longer the
+            last chunk of a prompt takes through the others than the slowest; `prefill_even_s` and
+            `prefill_lone_s` are that step without waiting for the host, where all ranks have prompts and where one
+            alone has, `prefill_host_s` what the host needs for it
+decode_core_s  what the context adds to a round: the part that a step with prompts does not share (attention DP only)
 *_comm_s    exposed communication in them, on the slowest stage (with `detail`)
 """
 
@@ -138,6 +142,8 @@ def _decode(
             best[better] = c
             tokens, round_s = np.where(better, held, tokens), np.where(better, other, round_s)
     out = {"decode_s": np.asarray(round_s), "cut": best, "kv_tokens": np.asarray(tokens)}
+    if np.any(cells["dp"] > 1):
+        out["decode_core_s"] = m / pp * step.core_times(s, cells, context, memo)
     if links is None:
         return out
     link = _under(best, cuts, lambda cut: slowest_link_s(cut, times, links, host))
@@ -148,6 +154,21 @@ def _decode(
         "kv_bytes_per_token": _under(best, cuts, lambda cut: memory.room(cut).kv_bytes_per_token),
         "other_bytes": memory.other,
     }
+
+
+def decode_gain_s(s: Setting, table: Table, context: int, cut: NDArray[Any]) -> Numeric:
+    """By how much a round of all micro-batches is shorter where one attention-DP rank alone has sequences. [s]"""
+    memo, out = Memo(), np.zeros(size(table))
+    cells = step.decode_cells(table)
+    blocks = step.decode_blocks(s, cells, context, memo)
+    lone = blocks | step.lone_feed_forward(s, cells, True, memo)
+    host = Host(float(s.engine.step_overhead_s))
+    for pp, rows, sub in rows_by_depth(cells):
+        full_s, lone_s = (
+            _under(cut[rows], s.cuts(pp), Slowest(_parts(s, b, sub, False, True)[0], host)) for b in (blocks, lone)
+        )
+        out[rows] = step.micro_batches(pp, sub["batch"]) * (full_s - lone_s)
+    return np.maximum(out, 0.0)
 
 
 def _micro_batch_tokens(cells: Table) -> Numeric:
@@ -169,7 +190,8 @@ def prefill(
     s: Setting, table: Table, step_tokens: NDArray[np.int64], prompts: Prefill, cut: NDArray[Any],
     memo: Memo | None = None, detail: bool = False,
 ) -> Spread:  # fmt: skip
-    """Prefill columns of every row under the cut that decode chose: prefill_s, prefill_pass_s.
+    """Prefill columns of every row under the cut that decode chose: prefill_s, prefill_pass_s, prefill_late_s,
+    and with attention DP prefill_even_s, prefill_lone_s, prefill_host_s.
 
     detail: also prefill_comm_s.
     """
@@ -190,12 +212,26 @@ def prefill(
 def _prefill(s: Setting, cells: Table, pp: int, prompts: Prefill, memo: Memo, detail: bool) -> Columns:
     e, cuts, cut = s.engine, s.cuts(pp), cells["cut"]
     host = Host(float(e.step_overhead_s), float(e.prefill_layer_host_s))
-    times, links = _parts(s, step.prefill_blocks(s, cells, prompts, memo), cells, detail, False)
+    blocks = step.prefill_blocks(s, cells, prompts, memo)
+    times, links = _parts(s, blocks, cells, detail, False)
     send: Numeric = step.send_times(s, cells, cells["prompt_tokens"]) if pp > 1 else 0.0
     out = {
         "prefill_s": _under(cut, cuts, Slowest(times, host)) + send,
         "prefill_pass_s": all_stages_s(s, pp, times, host) + pp * send,
     }
+    out["prefill_late_s"] = np.zeros(size(cells))
+    if pp > 1 and np.any(chunked := cells["prompt_tokens"] < prompts.new):
+        last, _ = _parts(s, blocks | step.last_attention(s, cells, prompts, memo), cells, False, False)
+        after = all_stages_s(s, pp, last, host) - _under(cut, cuts, Slowest(last, host))
+        mean = all_stages_s(s, pp, times, host) - _under(cut, cuts, Slowest(times, host))
+        out["prefill_late_s"] = np.where(chunked, np.maximum(after - mean, 0.0), 0.0)
+    out |= {name: out["prefill_s"] for name in ("prefill_even_s", "prefill_lone_s", "prefill_host_s")}
+    if np.any(cells["dp"] > 1):
+        lone, _ = _parts(s, blocks | step.lone_feed_forward(s, cells, False, memo), cells, False, False)
+        chip = Host(host.per_pass)
+        out["prefill_even_s"] = _under(cut, cuts, Slowest(times, chip)) + send
+        out["prefill_lone_s"] = np.minimum(_under(cut, cuts, Slowest(lone, chip)) + send, out["prefill_even_s"])
+        out["prefill_host_s"] = _under(cut, cuts, lambda c: host.per_layer * max(c.layers) + host.per_pass) + send
     if links is not None:
         out["prefill_comm_s"] = _under(cut, cuts, lambda one: slowest_link_s(one, times, links, host)) + send
     return out
