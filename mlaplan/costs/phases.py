@@ -142,8 +142,8 @@ def _decode(
             best[better] = c
             tokens, round_s = np.where(better, held, tokens), np.where(better, other, round_s)
     out = {"decode_s": np.asarray(round_s), "cut": best, "kv_tokens": np.asarray(tokens)}
-    if np.any(cells["dp"] > 1):
-        out["decode_core_s"] = m / pp * step.core_times(s, cells, context, memo)
+    joint = cells["dp"] > 1
+    out["decode_core_s"] = joint * (m / pp * step.core_times(s, cells, context, memo)) if joint.any() else np.zeros(n)
     if links is None:
         return out
     link = _under(best, cuts, lambda cut: slowest_link_s(cut, times, links, host))
@@ -225,13 +225,17 @@ def _prefill(s: Setting, cells: Table, pp: int, prompts: Prefill, memo: Memo, de
         after = all_stages_s(s, pp, last, host) - _under(cut, cuts, Slowest(last, host))
         mean = all_stages_s(s, pp, times, host) - _under(cut, cuts, Slowest(times, host))
         out["prefill_late_s"] = np.where(chunked, np.maximum(after - mean, 0.0), 0.0)
-    out |= {name: out["prefill_s"] for name in ("prefill_even_s", "prefill_lone_s", "prefill_host_s")}
-    if np.any(cells["dp"] > 1):
+    out |= dict.fromkeys(("prefill_even_s", "prefill_lone_s", "prefill_host_s"), out["prefill_s"])
+    if np.any(joint := cells["dp"] > 1):
         lone, _ = _parts(s, blocks | step.lone_feed_forward(s, cells, False, memo), cells, False, False)
         chip = Host(host.per_pass)
-        out["prefill_even_s"] = _under(cut, cuts, Slowest(times, chip)) + send
-        out["prefill_lone_s"] = np.minimum(_under(cut, cuts, Slowest(lone, chip)) + send, out["prefill_even_s"])
-        out["prefill_host_s"] = _under(cut, cuts, lambda c: host.per_layer * max(c.layers) + host.per_pass) + send
+        even = _under(cut, cuts, Slowest(times, chip)) + send
+        least = _under(cut, cuts, lambda c: host.per_layer * max(c.layers) + host.per_pass) + send
+        out["prefill_even_s"] = np.where(joint, even, out["prefill_s"])
+        out["prefill_lone_s"] = np.where(
+            joint, np.minimum(_under(cut, cuts, Slowest(lone, chip)) + send, even), out["prefill_s"]
+        )
+        out["prefill_host_s"] = np.where(joint, least, out["prefill_s"])
     if links is not None:
         out["prefill_comm_s"] = _under(cut, cuts, lambda one: slowest_link_s(one, times, links, host)) + send
     return out

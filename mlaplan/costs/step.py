@@ -228,7 +228,9 @@ def lone_feed_forward(s: Setting, cells: Table, decode: bool, memo: Memo) -> Spr
         one = c.having(tokens=c[name], mean_tokens=c[name] / c["dp"])
         return {n: operators.feed_forward(m, n, one, decode, choice) for n in s.model.ffn}
 
-    return _priced(s, memo, f"{phase} feed-forward of one rank", cells, FEED_FORWARD if decode else PREFILL_FEED_FORWARD, price)
+    return _priced(
+        s, memo, f"{phase} feed-forward of one rank", cells, FEED_FORWARD if decode else PREFILL_FEED_FORWARD, price
+    )
 
 
 def last_attention(s: Setting, cells: Table, prompts: Prefill, memo: Memo) -> Spread:

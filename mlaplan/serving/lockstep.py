@@ -46,6 +46,7 @@ from mlaplan.costs.roofline import Numeric
 NODES = np.geomspace(1e-3, 256.0, 160)  # mu at which the most units are tabulated
 FIXED_POINT_PASSES = 3
 NEWTON_STEPS = 5
+LONGEST_RUN = 50.0  # exponent above which long steps are all there is
 
 
 class Ranks(NamedTuple):
@@ -196,7 +197,7 @@ def open_loop(k: Ranks, rate: Numeric) -> Slot:
     for _ in range(FIXED_POINT_PASSES):
         step = long_s(k, units, most)
         long = np.where(k.wait, step, np.maximum(step, short))
-        a = np.minimum(arriving * long, 500.0 / k.passes)
+        a = np.minimum(arriving * long, LONGEST_RUN / k.passes)
         ends = -np.expm1(-a) / np.expm1(np.maximum(a * k.passes, 1e-300))
         some = starts / (ends + starts)
         tau = some * long + (1.0 - some) * short

@@ -147,6 +147,7 @@ def served(
     in_flight = np.maximum(active * load.request_s, held + rounds * decode_s)
     rate = present * active / in_flight
     queue = np.maximum(offered - slots, 0.0) / rate if offered is not None else np.zeros_like(slots)
+    share = rate * t_p if k is None else np.where(joint, load.share, rate * t_p)
     total, sequences = rate * ranks, b
     tpot = (in_flight - held) / (rounds * tokens) if work.osl > 1 else np.full(slots.shape, np.nan)
     if work.rate is not None:
@@ -159,6 +160,7 @@ def served(
         # an open loop queues before a slot; with more in flight than slots the rank is full
         there = arriving * (at_rate.service_s + rounds * at_rate.round_s)
         keeps = there <= b
+        share = np.where(keeps, at_rate.share, share)
         load = _either(keeps, at_rate, load._replace(wait_s=at_rate.wait_s))
         total, sequences = np.minimum(total, work.rate), np.minimum(there, b)
         tpot = np.where(keeps, at_rate.round_s / tokens, tpot) if work.osl > 1 else tpot
@@ -170,7 +172,7 @@ def served(
         "capacity_per_s": rate * ranks,
         "tok_s_chip": total * work.osl / (chips * table["replicas"]),
         "tok_s_user": 1.0 / tpot,
-        "prefill_share": np.minimum(load.share, 1.0),
+        "prefill_share": np.minimum(share, 1.0),
         "sequences": sequences,
     }
 
@@ -192,7 +194,8 @@ def in_lockstep(
         np.maximum(table["dp"], 2), sequences, rounds, columns["decode_s"], columns.get("decode_core_s", 0.0),
         columns.get("prefill_even_s", one), columns.get("prefill_lone_s", one), work.new_tokens / step_tokens,
         sequences * (1.0 + table["mtp"]) / step_tokens, table["prefill_chunk"] // step_tokens, table["mtp"] > 0,
-        engine.mixed_prefill, columns.get("prefill_host_s", 0.0), columns["prefill_pass_s"] - one + late, front_end_s(engine, work),
+        engine.mixed_prefill, columns.get("prefill_host_s", 0.0), columns["prefill_pass_s"] - one + late,
+        front_end_s(engine, work),
     )  # fmt: skip
 
 
