@@ -7,6 +7,7 @@ prefill_s   one step of `step_tokens` per attention-DP rank in steady state: the
             `prefill_lone_s` are that step without waiting for the host, where all ranks have prompts and where one
             alone has, `prefill_host_s` what the host needs for it
 decode_core_s  what the context adds to a round: the part that a step with prompts does not share (attention DP only)
+decode_gain_s  by how much a round is shorter where one rank alone has sequences (attention DP with a batch of one)
 *_comm_s    exposed communication in them, on the slowest stage (with `detail`)
 """
 
@@ -102,26 +103,27 @@ def _parts(s: Setting, blocks: Spread, table: Table, detail: bool, decode: bool)
 
 def decode(
     s: Setting, table: Table, context: int, budget: Budget, need_tokens: NDArray[np.float64],
-    memo: Memo | None = None, detail: bool = False,
+    memo: Memo | None = None, detail: bool = False, gain: bool = False,
 ) -> Columns:  # fmt: skip
     """Decode columns of every row: decode_s, the cut, kv_tokens; more with `detail`.
 
     need_tokens: cache tokens the row must hold; the fastest cut that holds them is taken, or, where none does,
     the one that holds most. detail: also decode_comm_s, decode_total_s (all stages once), weight_bytes,
-    kv_bytes_per_token and other_bytes of the fullest stage.
+    kv_bytes_per_token and other_bytes of the fullest stage. gain: decode_gain_s of every batch.
     """
     memo = Memo() if memo is None else memo
     cells = step.decode_cells(table)
     return _by_depth(
         cells,
         lambda: step.decode_blocks(s, cells, context, Primer(memo)),
-        lambda pp, rows, sub: _decode(s, sub, pp, context, budget, need_tokens[rows], memo, detail),
+        lambda pp, rows, sub: _decode(s, sub, pp, context, budget, need_tokens[rows], memo, detail, gain),
     )
 
 
 def _decode(
-    s: Setting, cells: Table, pp: int, context: int, budget: Budget, need: NDArray[np.float64], memo: Memo, detail: bool
-) -> Columns:
+    s: Setting, cells: Table, pp: int, context: int, budget: Budget, need: NDArray[np.float64], memo: Memo,
+    detail: bool, gain: bool,
+) -> Columns:  # fmt: skip
     n, cuts = size(cells), s.cuts(pp)
     times, links = _parts(s, step.decode_blocks(s, cells, context, memo), cells, detail, True)
     host = Host(float(s.engine.step_overhead_s))
@@ -144,6 +146,14 @@ def _decode(
     out = {"decode_s": np.asarray(round_s), "cut": best, "kv_tokens": np.asarray(tokens)}
     joint = cells["dp"] > 1
     out["decode_core_s"] = joint * (m / pp * step.core_times(s, cells, context, memo)) if joint.any() else np.zeros(n)
+    out["decode_gain_s"] = np.zeros(n)
+    few = joint & (cells["batch"] == 1) if not gain else joint
+    if few.any():
+        rows = np.flatnonzero(few)
+        sub, sent = cells.take(rows), send[rows] if np.ndim(send) else send
+        layers, *edges = [np.broadcast_to(t, n)[rows] for t in times.layers], *times[1:]
+        own = Parts(layers, *(np.broadcast_to(t, n)[rows] for t in edges))
+        out["decode_gain_s"][rows] = _lone_gain_s(s, sub, pp, context, best[rows], memo, own, sent)
     if links is None:
         return out
     link = _under(best, cuts, lambda cut: slowest_link_s(cut, times, links, host))
@@ -156,19 +166,18 @@ def _decode(
     }
 
 
-def decode_gain_s(s: Setting, table: Table, context: int, cut: NDArray[Any]) -> Numeric:
-    """By how much a round of all micro-batches is shorter where one attention-DP rank alone has sequences. [s]"""
-    memo, out = Memo(), np.zeros(size(table))
-    cells = step.decode_cells(table)
-    blocks = step.decode_blocks(s, cells, context, memo)
-    lone = blocks | step.lone_feed_forward(s, cells, True, memo)
-    host = Host(float(s.engine.step_overhead_s))
-    for pp, rows, sub in rows_by_depth(cells):
-        full_s, lone_s = (
-            _under(cut[rows], s.cuts(pp), Slowest(_parts(s, b, sub, False, True)[0], host)) for b in (blocks, lone)
-        )
-        out[rows] = step.micro_batches(pp, sub["batch"]) * (full_s - lone_s)
-    return np.maximum(out, 0.0)
+def _lone_gain_s(
+    s: Setting, cells: Table, pp: int, context: int, cut: NDArray[Any], memo: Memo, parts: Parts, send: Numeric
+) -> Numeric:
+    """By how much a round is shorter where one attention-DP rank alone has sequences. [s]"""
+    host, cuts, m = Host(float(s.engine.step_overhead_s)), s.cuts(pp), step.micro_batches(pp, cells["batch"])
+    blocks = step.decode_blocks(s, cells, context, memo) | step.lone_feed_forward(s, cells, True, memo)
+    lone, _ = _parts(s, blocks, cells, False, True)
+    rounds = [
+        pipeline.round_s(_under(cut, cuts, Slowest(one, host)), all_stages_s(s, pp, one, host), send, pp, m)
+        for one in (parts, lone)
+    ]
+    return np.maximum(rounds[0] - rounds[1], 0.0)
 
 
 def _micro_batch_tokens(cells: Table) -> Numeric:

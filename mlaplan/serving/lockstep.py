@@ -225,10 +225,10 @@ def request_s(k: Ranks, slot: Slot) -> Numeric:
 
 
 def own_step_s(k: Ranks, slot: Slot, others: Numeric) -> Numeric:
-    """A step with a unit of one's own. others: whether anyone else decodes."""
+    """A step with a unit of one's own. others: whether there is any other request."""
     most = np.where(k.several, np.maximum(slot.most / np.maximum(slot.some, 1e-12), 1.0), 1.0)
     everyone = 1.0 + np.where(k.several, k.ranks, k.ranks - 1.0) * slot.units
-    return long_s(k, everyone, most, others)
+    return np.where(others, long_s(k, everyone, most), long_s(k, 1.0, 1.0, decoding=False))
 
 
 __all__ = ["Ranks", "Slot", "closed", "open_loop", "own_step_s", "request_s"]

@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     from mlaplan.workload import Workload
 
 
+READ = ("tp", "pp", "dp", "replicas", "batch", "mtp", "prefill_chunk")  # columns of a strategy that `served` reads
+# and of `costs.phases`, beside decode_s, prefill_s and prefill_pass_s
+MORE = ("prefill_late_s", "prefill_even_s", "prefill_lone_s", "prefill_host_s", "decode_core_s", "decode_gain_s")
+
+
 def tokens_per_step(depth: Numeric, acceptance: float) -> Numeric:
     """Tokens that a round yields per sequence with `depth` drafts accepted one after the other.
 
@@ -116,8 +121,8 @@ def served(
     """TTFT, TPOT, throughput of every row. Columns: ttft_s, tpot_s, requests_per_s, tok_s_chip, tok_s_user...
 
     decode_s: one round; prefill_s, prefill_pass_s: one step of `step_tokens` in steady state, and through all
-    stages; tokens: per round and sequence. more: prefill_late_s, prefill_lone_s and decode_core_s of `costs.phases`;
-    without them a last chunk is like the others, a prompt costs as much alone as with others, and a round has no core.
+    stages; tokens: per round and sequence. more: the columns `MORE`; without them a last chunk is like the others, a
+    prompt costs as much alone as with others, and a round's time does not depend on the context.
     """
     more = {} if more is None else more
     chips = table["tp"] * table["dp"] * table["pp"]
@@ -126,6 +131,7 @@ def served(
     slots = table["batch"].astype(np.float64)
     b = np.minimum(slots, offered) if offered is not None else slots
     rounds = (work.osl - 1) / tokens
+    decode_s = decode_s - _spared_s(table, work, b, rounds, decode_s, more.get("decode_gain_s"))
     t_p, first = prompt_s(table, work, engine, prefill_s, prefill_pass_s, step_tokens)
     first = first + more.get("prefill_late_s", 0.0)
     passes = np.maximum(work.new_tokens / step_tokens, 1.0)
@@ -184,6 +190,21 @@ def _either(where: NDArray[np.bool_], one: _Load, other: _Load) -> _Load:
     return _Load(*(np.where(where, a, b) for a, b in zip(one, other, strict=True)))
 
 
+def _spared_s(
+    table: Mapping[str, NDArray[Any]], work: Workload, b: Numeric, rounds: Numeric, decode_s: Numeric,
+    gain_s: Numeric | None,
+) -> Numeric:  # fmt: skip
+    """Time that a round is shorter where there are fewer sequences than ranks, linear in their number. [s]
+
+    A closed loop has them always; of an open one there is one at least in a round, and more as in M/G/oo.
+    """
+    if gain_s is None or not np.any(gain_s):
+        return 0.0
+    ranks = np.maximum(table["dp"], 2)
+    there = b if work.rate is None else work.rate / (table["dp"] * table["replicas"]) * rounds * decode_s + 1.0 / ranks
+    return gain_s * (1.0 - np.clip(there, 1.0 / ranks, 1.0)) / (1.0 - 1.0 / ranks)
+
+
 def in_lockstep(
     table: Mapping[str, NDArray[Any]], work: Workload, engine: EngineCosts, sequences: Numeric, rounds: Numeric,
     columns: Mapping[str, Numeric], step_tokens: NDArray[np.int64],
@@ -208,8 +229,9 @@ def _together(k: Ranks) -> _Load:
     steps = 1.0 + (np.ceil(k.front_s / k.decode_s) - 1.0) * (1.0 - slot.some) if k.front_s else 0.0
     seen = np.maximum(steps * slot.seconds - k.front_s, 0.0)
     wait = ahead + np.where(others, seen + slot.seconds, 0.0)
+    taken = np.where(others, lockstep.request_s(k, slot) * np.minimum(k.sequences, 1.0), 0.0)
     return _Load(
-        lockstep.request_s(k, slot) * np.minimum(k.sequences, 1.0), wait, own + k.drain_s, slot.with_prompts,
+        taken, wait, own + k.drain_s, slot.with_prompts,
         slot.seconds / slot.rounds_share,
     )  # fmt: skip
 

@@ -143,8 +143,15 @@ def decode_round(case: Case, st: Any, options: list[list[Stage]], context: int, 
         bare = {n: attention.decode(case, a, replace(shape, context=1)) for n, a in model.attention.items()}
         each = sum(run.count * _context_s(attn[n], bare[n]) for run in model.layers for n in run.attention)
         core = m / st.pp * halves * each
+    gain = 0.0
+    if st.dp > 1 and st.batch == 1:
+        alone = {n: feed_forward.block(case, f, t, ranks, True, alone=True) for n, f in model.ffn.items()}
+        lone = blocks._replace(layer=_layers(options[cut], attn, alone, halves, float(case.engine.overlap_fraction)))
+        short = over_stages(lone, options[cut], float(case.engine.step_overhead_s), 0.0)
+        gain = max(round_s - max(m * (short.worst_s + send), short.total_s + st.pp * send), 0.0)
     return {
         "decode_core_s": core,
+        "decode_gain_s": gain,
         "decode_s": round_s,
         "decode_total_s": r.total_s,
         "decode_comm_s": m * (r.worst_link_s + send),

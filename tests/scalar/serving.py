@@ -26,6 +26,10 @@ def served(e: Any, st: Any, work: Any, tokens: float, x: dict[str, float], step_
     n = (work.osl - 1) / tokens
     front = float(e.front_end_s) + float(e.front_end_per_token_s) * work.isl
     t_d = x["decode_s"]
+    if x["decode_gain_s"]:
+        there = b if arriving is None else arriving * n * t_d + 1 / st.dp
+        t_d -= x["decode_gain_s"] * (1 - min(max(there, 1 / st.dp), 1.0)) / (1 - 1 / st.dp)
+        x = x | {"decode_s": t_d}
     if st.dp == 1:
         closed, at_rate = _alone(e, work, x, step_tokens, b, n, arriving)
     else:
@@ -107,9 +111,11 @@ class Together:
 
     def own(self, mu: float, most: float, some: float) -> float:
         """All steps with one's own prompt."""
+        if not self.others:
+            return self.passes * self.step(1.0, 1.0, False)
         fullest = max(most / max(some, 1e-12), 1.0) if self.several else 1.0
         everyone = 1.0 + (self.d if self.several else self.d - 1.0) * mu
-        return self.passes * self.step(everyone, fullest, self.others)
+        return self.passes * self.step(everyone, fullest)
 
     def units(self) -> float:
         """mu of a closed loop."""
@@ -152,7 +158,8 @@ class Together:
         if self.others:
             steps = 1.0 + (math.ceil(self.front / self.t_d) - 1.0) * (1.0 - some) if self.front else 0.0
             wait += max(steps * tau - self.front, 0.0) + tau
-        return Load(self.pieces * tau / mu * min(self.b, 1.0), wait, own + self.drain, share, each)
+        taken = self.pieces * tau / mu * min(self.b, 1.0) if self.others else 0.0
+        return Load(taken, wait, own + self.drain, share, each)
 
     def at(self, rate: float) -> Load:
         """An open loop: runs of long steps begin after a short one in which prompts came."""

@@ -132,7 +132,8 @@ def priced(
     rows = Table(to_table([replace(strategy, batch=b) for b in batches]))
     need = np.zeros(len(batches))
     contexts = _nodes(most_context, CONTEXT_NODES)
-    columns = [phases.decode(s, rows, c, budget, need) for c in contexts]  # a memo holds for one context
+    # a memo holds for one context
+    columns = [phases.decode(s, rows, c, budget, need, gain=c == contexts[0]) for c in contexts]
     decode_s = np.stack([np.broadcast_to(c["decode_s"], len(batches)) for c in columns], axis=1)
     kv_tokens = int(np.ravel(columns[-1]["kv_tokens"])[-1])
     cut = int(np.ravel(columns[-1]["cut"])[-1])
@@ -153,9 +154,8 @@ def priced(
     if strategy.dp > 1:
         rest = 1.0 - 1.0 / strategy.dp  # of the gain, what one rank alone has
         lone = phases.prefill(s, table, np.array(tokens), Prefill(2 * reaches[len(reaches) // 2]), cuts)
-        in_decode = phases.decode_gain_s(s, rows, contexts[0], np.ravel(columns[0]["cut"]))
         at_least = np.maximum(lone["prefill_lone_s"], lone["prefill_host_s"])
-        experts = in_decode / rest, np.maximum(lone["prefill_s"] - at_least, 0.0) / rest
+        experts = columns[0]["decode_gain_s"] / rest, np.maximum(lone["prefill_s"] - at_least, 0.0) / rest
     found = StepGrid(
         batches, contexts, decode_s, tokens, reaches, steps, passes, _key_s(step, tokens, reaches, steps), experts
     )

@@ -114,7 +114,7 @@ def test_any_server_is_simulated_by_its_rules(
     drafts: int, shared: bool, concurrency: int | None, slots: int, stages: int,
 ) -> None:  # fmt: skip
     server = Server(
-        steps(stages), mixed=mixed, chunk=chunk, slots=slots, kv_tokens=kv, block_tokens=block, ranks=ranks, lag_steps=lag,
-        set_aside=set_aside, drafts=drafts, acceptance=0.6 if drafts else 0.0,
+        steps(stages), mixed=mixed, chunk=chunk, slots=slots, kv_tokens=kv, block_tokens=block, ranks=ranks,
+        lag_steps=lag, set_aside=set_aside, drafts=drafts, acceptance=0.6 if drafts else 0.0,
     )  # fmt: skip
     alike(requests(np.random.default_rng(seed), 40, rate, 2000, shared), server, concurrency, seed)
