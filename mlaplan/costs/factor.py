@@ -230,6 +230,16 @@ class Spread(Mapping[str, NDArray[Any]]):
     def __len__(self) -> int:
         return len(self._sources)
 
+    def take(self, rows: NDArray[np.intp]) -> Spread:
+        """The given rows."""
+        slots: dict[int, NDArray[np.intp]] = {}
+        taken = {}
+        for name, (column, slot) in self._sources.items():
+            if id(slot) not in slots:
+                slots[id(slot)] = slot[rows]
+            taken[name] = column, slots[id(slot)]
+        return Spread(taken)
+
     def renamed(self, beginnings: Mapping[str, str]) -> Spread:
         """The columns whose name has one of these beginnings, with another one in its place."""
         return Spread(

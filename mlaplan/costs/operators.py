@@ -37,12 +37,17 @@ def geometry(step_tokens: Numeric, p: Prefill) -> tuple[Numeric, Numeric]:
     return pairs, keys
 
 
-def attention_decode(m: Machine, name: str, c: Cells, context: int) -> list[Op]:
-    """One attention block of a decode micro-batch. Columns: tp, cp, dcp, kv_layout, seqs, q_len."""
+def attention_decode(m: Machine, name: str, c: Cells, context: int, core: bool = False) -> list[Op]:
+    """One attention block of a decode micro-batch, or what of it goes with the context (`core`).
+
+    Columns: tp, cp, dcp, kv_layout, seqs, q_len.
+    """
     a = m.model.attention[name]
     shape = mla.DecodeShape(
         c["seqs"], c["q_len"], context, c["tp"] // c["cp"], c["dcp"], KV_LAYOUTS[int(np.max(c["kv_layout"]))]
     )
+    if core:
+        return mla.of_context(m, a, shape) if a.kind == "mla" else gqa.of_context(m, a, shape)
     return mla.decode_ops(m, a, shape) if a.kind == "mla" else gqa.decode_ops(m, a, shape)
 
 

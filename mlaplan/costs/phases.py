@@ -125,7 +125,8 @@ def _decode(
     detail: bool, gain: bool,
 ) -> Columns:  # fmt: skip
     n, cuts = size(cells), s.cuts(pp)
-    times, links = _parts(s, step.decode_blocks(s, cells, context, memo), cells, detail, True)
+    blocks = step.decode_blocks(s, cells, context, memo)
+    times, links = _parts(s, blocks, cells, detail, True)
     host = Host(float(s.engine.step_overhead_s))
     memory = Space(s, cells, budget, memo)
     total, slowest_s = all_stages_s(s, pp, times, host), Slowest(times, host)
@@ -147,13 +148,12 @@ def _decode(
     joint = cells["dp"] > 1
     out["decode_core_s"] = joint * (m / pp * step.core_times(s, cells, context, memo)) if joint.any() else np.zeros(n)
     out["decode_gain_s"] = np.zeros(n)
-    few = joint & (cells["batch"] == 1) if not gain else joint
+    few = joint if gain else joint & (cells["batch"] == 1)
     if few.any():
         rows = np.flatnonzero(few)
-        sub, sent = cells.take(rows), send[rows] if np.ndim(send) else send
-        layers, *edges = [np.broadcast_to(t, n)[rows] for t in times.layers], *times[1:]
-        own = Parts(layers, *(np.broadcast_to(t, n)[rows] for t in edges))
-        out["decode_gain_s"][rows] = _lone_gain_s(s, sub, pp, context, best[rows], memo, own, sent)
+        sent = send[rows] if np.ndim(send) else send
+        lone_s = _lone_round_s(s, cells.take(rows), pp, best[rows], memo, blocks.take(rows), sent)
+        out["decode_gain_s"][rows] = np.maximum(out["decode_s"][rows] - lone_s, 0.0)
     if links is None:
         return out
     link = _under(best, cuts, lambda cut: slowest_link_s(cut, times, links, host))
@@ -166,18 +166,14 @@ def _decode(
     }
 
 
-def _lone_gain_s(
-    s: Setting, cells: Table, pp: int, context: int, cut: NDArray[Any], memo: Memo, parts: Parts, send: Numeric
+def _lone_round_s(
+    s: Setting, cells: Table, pp: int, cut: NDArray[Any], memo: Memo, blocks: Spread, send: Numeric
 ) -> Numeric:
-    """By how much a round is shorter where one attention-DP rank alone has sequences. [s]"""
-    host, cuts, m = Host(float(s.engine.step_overhead_s)), s.cuts(pp), step.micro_batches(pp, cells["batch"])
-    blocks = step.decode_blocks(s, cells, context, memo) | step.lone_feed_forward(s, cells, True, memo)
-    lone, _ = _parts(s, blocks, cells, False, True)
-    rounds = [
-        pipeline.round_s(_under(cut, cuts, Slowest(one, host)), all_stages_s(s, pp, one, host), send, pp, m)
-        for one in (parts, lone)
-    ]
-    return np.maximum(rounds[0] - rounds[1], 0.0)
+    """A round in which one attention-DP rank alone has sequences. [s]"""
+    host, cuts = Host(float(s.engine.step_overhead_s)), s.cuts(pp)
+    lone, _ = _parts(s, blocks | step.lone_feed_forward(s, cells, True, memo), cells, False, True)
+    slowest, total = _under(cut, cuts, Slowest(lone, host)), all_stages_s(s, pp, lone, host)
+    return pipeline.round_s(slowest, total, send, pp, step.micro_batches(pp, cells["batch"]))
 
 
 def _micro_batch_tokens(cells: Table) -> Numeric:

@@ -169,8 +169,9 @@ def core_times(s: Setting, cells: Table, context: int, memo: Memo) -> Numeric:
         def of_precision(values: dict[str, int], sub: Table) -> Columns:
             m, total = s.machine(values["weight_dtype"], values["kv_dtype"]), np.zeros(size(sub))
             for name, count in counts.items():
-                whole, bare = (sum(operators.split(operators.attention_decode(m, name, sub, c))) for c in (context, 1))
-                total = total + count * (whole - bare)
+                for context_tokens, sign in ((context, count), (1, -count)):
+                    ops = operators.attention_decode(m, name, sub, context_tokens, core=True)
+                    total = total + sign * sum(op.time_s for op in ops)
             return {"core": total}
 
         return by_values(unique, PRECISION, of_precision)

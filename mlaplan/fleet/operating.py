@@ -49,7 +49,8 @@ class Point:
 def rank(q: Question, table: Mapping[str, Any]) -> Rank:
     """Ranks of priced rows as queues."""
     e, work, batch = q.setting.engine, q.workload, np.asarray(table["batch"], dtype=float)
-    joint = steady.in_lockstep(table, work, e, batch, table["rounds"], table, table["step_tokens"])
+    step_tokens = steady.prefill_step_tokens(Table(table), work, table["per_round"])
+    joint = steady.in_lockstep(table, work, e, batch, table["rounds"], table, step_tokens)
     balance = np.where(table["dp"] > 1, float(e.prefill_balance), 1.0)
     return Rank(
         table["decode_s"], table["per_round"], table["rounds"], table["prompt_s"] * balance / table["passes"],

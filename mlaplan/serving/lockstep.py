@@ -194,9 +194,11 @@ def open_loop(k: Ranks, rate: Numeric) -> Slot:
     short, units, most = k.decode_s, k.units, np.minimum(k.units, 1.0)
     arriving = k.ranks * rate
     starts = -np.expm1(-arriving * short)
+    some: Numeric = 1.0
+    tau = long = short
     for _ in range(FIXED_POINT_PASSES):
         step = long_s(k, units, most)
-        long = np.where(k.wait, step, np.maximum(step, short))
+        long = np.maximum(step, np.where(k.wait, 0.0, short))
         a = np.minimum(arriving * long, LONGEST_RUN / k.passes)
         ends = -np.expm1(-a) / np.expm1(np.maximum(a * k.passes, 1e-300))
         some = starts / (ends + starts)

@@ -11,14 +11,20 @@ for W + S before its first token and n rounds after it:
 
 Queueing assumption: lengths are the mean ones. In a closed loop, or where the load is free, a request arrives when
 another ends, finds a prefill under way with probability rho = X t_p and waits for the rest of it, W = rho t_p / 2,
-never longer than the prompts of all others in flight. At a request rate, arrivals at a rank are Poisson (M/D/1):
-W = rho / (2 (1 - rho)) t_p with rho = rate t_p, spent before a slot. Requests above what the batch limit admits
-wait Q = (C - b) / X.
+never longer than the prompts of all others in flight. At a request rate l of a rank, arrivals are Poisson (M/D/1):
+    W = rho / (2 (1 - rho)) t_p, rho = l t_p, before a slot      TPOT = t_d / (a (1 - rho)), t_d that of a full rank
+as long as what is in flight, l (S + n a TPOT), fits the slots; else the rank is full, as in a closed loop. Requests
+above what the batch limit admits wait Q = (C - b) / X.
 A burst at the start, queues that drain, length distributions and preemption belong to the simulator, not here.
 
 S is one prefill: its chunks, each together with a decode round where the engine mixes them, else back to back
-after the round that is running. Attention-DP ranks step together: prefill that lands unevenly on them idles the
-others, which divides the prefill rate by the engine's balance.
+after the round that is running. Over pipeline stages chunks follow each other, and the last one, which attends to all
+before it, sets the end.
+
+Attention-DP ranks step together (`lockstep`): X = mu / (c' tau) with tau the mean step, or c' (units) of a prompt. A
+request is sent when a step ends, is seen in the next, and its steps begin with the one after: W is that and half a
+prompt of the own rank times mu; at a rate the rest of the step under way, a step more, and M/D/1 on the own rank.
+Where there are fewer requests than ranks, a round is shorter by what experts are spared, linear in their number.
 Source: M/D/1 mean wait, Pollaczek-Khinchine; chunked prefill, SARATHI, arXiv:2308.16369.
 """
 
