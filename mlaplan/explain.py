@@ -129,7 +129,7 @@ def explain_all(
             cols |= phases.prefill(s, table, step_tokens, prompts, cols["cut"], detail=True)
         if columns is None and served:
             d_s, p_s, pass_s = (cols[name] for name in ("decode_s", "prefill_s", "prefill_pass_s"))
-            cols |= steady.served(table, work, s.engine, per_step, d_s, p_s, pass_s, step_tokens)
+            cols |= steady.served(table, work, s.engine, per_step, d_s, p_s, pass_s, step_tokens, cols)
         ends = _at_routing_ends(q, table, context) if served else []
     out = []
     for i, st in enumerate(strategies):
@@ -196,10 +196,7 @@ def _served(
     one = {name: float(column[0]) for name, column in cols.items()}
     e, work = q.setting.engine, q.workload
     busy = one["prefill_share"]
-    balance = e.prefill_balance if st.dp > 1 else exactly(1.0)
-    # prefill time goes with 1 / balance
-    from_balance = band.Spread(1 - balance.value / balance.high, balance.value / balance.low - 1)
-    of_prefill = band.together(band.relative(p.step_s), from_balance)
+    of_prefill = band.relative(p.step_s)
     of_decode = band.together(band.relative(d.step_s), from_routing)
     of_tokens = band.Spread(1 - tokens.value / tokens.high, tokens.value / tokens.low - 1)
     per_token = band.together(band.scaled(of_decode, 1 - busy), band.scaled(of_prefill, busy), of_tokens)

@@ -226,7 +226,7 @@ def price(
     columns, step_tokens = steps(q, rows, tokens, Memo() if memo is None else memo, detail)
     return columns | steady.served(
         rows, q.workload, q.setting.engine, tokens, columns["decode_s"], columns["prefill_s"],
-        columns["prefill_pass_s"], step_tokens,
+        columns["prefill_pass_s"], step_tokens, columns,
     )  # fmt: skip
 
 

@@ -74,10 +74,53 @@ def test_without_queues_it_is_the_steady_state(engine: str, setting: tuple[Any, 
     assert 0.95 * served.ttft_s.value <= o.ttft_s[part].mean() <= 1.05 * served.ttft_s.value + lag
 
 
+# ranks in lockstep and pipelines; without a prefill chunk, prompts fit a step
+TOGETHER = [
+    ("deepseek-v3", "h200-sxm", {"tp": 8, "dp": 2, "ep": 16, **FP8}, 2000, 1000, 8),
+    ("deepseek-v3", "h200-sxm", {"tp": 4, "dp": 4, "ep": 16, **FP8}, 2000, 1000, 64),
+    ("deepseek-v3", "h200-sxm", {"dp": 8, "ep": 8, **FP8}, 1000, 1000, 64),
+    ("deepseek-v3", "h200-sxm", {"dp": 8, "ep": 8, **FP8}, 256, 1000, 256),
+    ("deepseek-v3", "h200-sxm", {"dp": 8, "ep": 8, "mtp": 1, **FP8}, 1000, 1000, 64),
+    ("deepseek-v3", "h200-sxm", {"dp": 16, "ep": 16, **FP8}, 3500, 1500, 256),
+    ("deepseek-v3", "h200-sxm", {"dp": 16, "ep": 16, **FP8}, 2048, 1000, 4),
+    ("deepseek-v3", "h200-sxm", {"tp": 2, "dp": 4, "ep": 8, "pp": 2, **FP8}, 2000, 1000, 64),
+    ("deepseek-v2-lite", "h100-sxm", {"dp": 4, "ep": 4}, 2000, 1000, 64),
+]
+STAGES = [
+    ("deepseek-v3", "h200-sxm", {"tp": 4, "pp": 2, **FP8}, 8192, 512, 1),
+    ("deepseek-v3", "h200-sxm", {"tp": 2, "pp": 4, "prefill_chunk": 2048, **FP8}, 8192, 512, 1),
+    ("deepseek-v3", "h200-sxm", {"tp": 1, "pp": 8, "prefill_chunk": 2048, **FP8}, 16_384, 512, 1),
+    ("deepseek-v3", "h200-sxm", {"tp": 4, "pp": 4, **FP8}, 4096, 1024, 16),
+    ("deepseek-v3", "h200-sxm", {"tp": 1, "pp": 8, **FP8}, 1024, 1024, 16),
+]
+ENGINES = ["vllm", "sglang", "trtllm", "generic"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("setting", TOGETHER + STAGES, ids=lambda s: f"{s[0]} {Strategy(**s[2]).label()} x{s[5]}")
+def test_ranks_in_lockstep_and_pipelines_are_the_steady_state(engine: str, setting: tuple[Any, ...]) -> None:
+    """TPOT, TTFT and requests per second within 5 %; over stages alone a round more for who does not come alone."""
+    model, chip, degrees, isl, osl, concurrency = setting
+    q = question(engine, Workload(isl, osl, concurrency=concurrency), model, chip)
+    st = Strategy(batch=-(-concurrency // degrees.get("dp", 1)), **degrees)
+    served = explain(q, st).served
+    assert served is not None
+    assert served.tpot_s is not None
+    o, part = closed(q, st, isl, osl, concurrency)
+    assert tpot(o, part) == pytest.approx(served.tpot_s.value, rel=0.05)
+    alone = concurrency == 1 or "dp" in degrees
+    lag = 0.0 if alone else served.tpot_s.value * served.tokens_per_step.value
+    assert 0.95 * served.ttft_s.value <= o.ttft_s[part].mean() <= 1.05 * served.ttft_s.value + lag
+    # as many are in flight at any time: each of those sent is there for its first token and the rounds after it
+    stay = o.ttft_s[part].mean() + (osl - 1) * tpot(o, part)
+    assert concurrency / stay == pytest.approx(served.requests_per_s.value, rel=0.05)
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
 @pytest.mark.parametrize("degrees", [{"tp": 8}, {"dp": 8, "ep": 8}, {"tp": 8, "pp": 2}], ids=str)
-def test_few_requests_at_a_rate_meet_nobody(degrees: dict[str, int]) -> None:
-    """An open loop of one request at a time, most of the time: all of the steady state but the experts spared."""
-    q = question("sglang", Workload(2048, 128, rate=0.02))
+def test_few_requests_at_a_rate_meet_nobody(engine: str, degrees: dict[str, int]) -> None:
+    """An open loop of one request at a time, most of the time: the steady state."""
+    q = question(engine, Workload(2048, 128, rate=0.02))
     st = Strategy(**degrees, batch=1, **FP8)
     served = explain(q, st).served
     assert served is not None
@@ -85,21 +128,22 @@ def test_few_requests_at_a_rate_meet_nobody(degrees: dict[str, int]) -> None:
     r = simulation.uniform_requests(2048, 128, 300, rate=0.02, seed=1)
     o = simulate(r, simulation.fleet_of(q, replace(st, batch=8), simulation.Longest.of(r)))
     assert o.tpot_s.mean() == pytest.approx(served.tpot_s.value, rel=0.05)
-    if "dp" not in degrees:
-        assert o.ttft_s.mean() == pytest.approx(served.ttft_s.value, rel=0.05)
-    else:  # the steady state prices a prompt on every rank, and divides by the balance
-        assert 0.5 * served.ttft_s.value < o.ttft_s.mean() < served.ttft_s.value
+    assert o.ttft_s.mean() == pytest.approx(served.ttft_s.value, rel=0.05)
 
 
-def test_ranks_in_lockstep_part_from_the_steady_state() -> None:
-    """A prompt on one rank holds all others up: more than the constant balance of the steady state says."""
-    q = question("sglang", Workload(1000, 1000, concurrency=256))
-    st = Strategy(dp=8, ep=8, batch=32, **FP8)
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_ranks_in_lockstep_at_a_rate(engine: str) -> None:
+    """A fifth of the steps are long for a prompt on some rank; slots for twice as many as come on average, whose round
+    is priced as that of a full rank: the steady state is above the simulator, by less than a quarter."""
+    work = Workload(2000, 1000, rate=2.0)
+    q, st = question(engine, work), Strategy(tp=4, dp=4, ep=16, batch=16, **FP8)
     served = explain(q, st).served
     assert served is not None
     assert served.tpot_s is not None
-    o, part = closed(q, st, 1000, 1000, 256)
-    assert tpot(o, part) > 1.3 * served.tpot_s.value
+    r = simulation.uniform_requests(2000, 1000, 800, rate=2.0, seed=1)
+    o = simulate(r, simulation.fleet_of(q, st, simulation.Longest.of(r)))
+    assert 0.8 * served.tpot_s.value < o.tpot_s[200:].mean() < 1.02 * served.tpot_s.value
+    assert o.ttft_s[200:].mean() == pytest.approx(served.ttft_s.value, rel=0.05)
 
 
 def test_grids_are_the_prices_of_the_cost_model() -> None:

@@ -46,12 +46,14 @@ def reduce_ops(m: Machine, name: str, tokens: Numeric, tp: Numeric, cp: Numeric)
 
 
 def ffn_ops(
-    m: Machine, f: DenseFFN, tokens: Numeric, tp: Numeric, cp: Numeric, dp: Numeric = 1, ep: Numeric = 1
-) -> list[Op]:
-    """One dense block over the tokens of one attention-DP rank, or of all of them."""
+    m: Machine, f: DenseFFN, tokens: Numeric, tp: Numeric, cp: Numeric, dp: Numeric = 1, ep: Numeric = 1,
+    mean: Numeric | None = None,
+) -> list[Op]:  # fmt: skip
+    """One dense block over the tokens of one attention-DP rank, or of all of them, `mean` of each where they differ."""
     norm = m.norm("ffn_norm", tokens / cp, tp)
     ranks = placement.ranks(m.engine, tp, dp, ep).dense
-    before, seen, after = over_dp(m, "dense", tokens, tp, ranks)
+    each = tokens if mean is None else np.where(np.asarray(ranks) > tp, mean, tokens)
+    before, seen, after = over_dp(m, "dense", each, tp, ranks)
     ops = gated_ops(m, "dense", "dense", seen, f.intermediate_size / ranks)
     return [norm, *before, *ops, *after, *reduce_ops(m, "dense", tokens, tp, cp)]
 

@@ -261,7 +261,13 @@ class Spread(Mapping[str, NDArray[Any]]):
 
     def take(self, rows: Rows) -> Spread:
         """The prices of the given rows, each column spread over them when it is first asked for."""
-        return Spread({name: (column, slot[rows]) for name, (column, slot) in self._sources.items()})
+        slots: dict[int, NDArray[np.intp]] = {}  # columns of one kind share theirs
+        taken = {}
+        for name, (column, slot) in self._sources.items():
+            if id(slot) not in slots:
+                slots[id(slot)] = slot[rows]
+            taken[name] = column, slots[id(slot)]
+        return Spread(taken)
 
     def renamed(self, beginnings: Mapping[str, str]) -> Spread:
         """The columns whose name has one of these beginnings, with another one in its place."""

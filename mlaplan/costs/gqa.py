@@ -50,8 +50,8 @@ def _output(m: Machine, a: GQA, t: Numeric, h: Numeric, tp: Numeric) -> list[Op]
     ]
 
 
-def decode_ops(m: Machine, a: GQA, s: DecodeShape) -> list[Op]:
-    """One attention block of a decode step."""
+def of_context(m: Machine, a: GQA, s: DecodeShape) -> list[Op]:
+    """The core, whose time goes with the cached context."""
     h, h_kv, t = ceil_div(a.heads, s.attn_tp), ceil_div(a.kv_heads, s.attn_tp), s.tokens
     heads, context = np.minimum(h * s.dcp, a.heads), local_tokens(s.context, s.dcp, m.engine.merge.interleave)
     row = kv.row_bytes(a, m.kv_dtype) * local_kv_share(a, s.attn_tp)
@@ -60,16 +60,23 @@ def decode_ops(m: Machine, a: GQA, s: DecodeShape) -> list[Op]:
     rows = pad_to(s.q_len * ceil_div(heads, h_kv), min(m.tile.attention_rows, 16)) * h_kv
     padded = core_flops(s.batch * pad_to(context, m.tile.kv_tokens), rows, a.head_dim)
     nbytes = s.batch * context * row + 2 * t * heads * a.head_dim * ACTIVATION_BYTES
+    return [m.core("attention_core", "gqa_decode", Work(flops, padded, nbytes))]
+
+
+def decode_ops(m: Machine, a: GQA, s: DecodeShape) -> list[Op]:
+    """One attention block of a decode step."""
+    h, h_kv, t = ceil_div(a.heads, s.attn_tp), ceil_div(a.kv_heads, s.attn_tp), s.tokens
+    heads = np.minimum(h * s.dcp, a.heads)
     ops = _projections(m, a, t, h, h_kv, s.attn_tp)
-    core = m.core("attention_core", "gqa_decode", Work(flops, padded, nbytes))
+    core = of_context(m, a, s)
     if s.layout == "sequence_sharded":
         ops += [
             m.collective("dcp_query_gather", "all_gather", t * heads * a.head_dim * ACTIVATION_BYTES, Group(s.dcp)),
-            core,
+            *core,
             *(m.collective(*p, Group(s.dcp)) for p in merge_parts(m.engine.merge, t, heads, a.head_dim, s.dcp)),
         ]
     else:
-        ops.append(core)
+        ops += core
     return ops + _output(m, a, t, h, s.attn_tp)
 
 

@@ -182,6 +182,17 @@ def decode_ops(m: Machine, a: MLA, s: DecodeShape) -> list[Op]:
     return ops
 
 
+def of_context(m: Machine, a: MLA, s: DecodeShape) -> list[Op]:
+    """Of `decode_ops` those whose time goes with the cached context."""
+    heads = np.minimum(ceil_div(a.heads, s.attn_tp) * s.dcp, a.heads)
+    if a.sparse:
+        scores = indexer_ops(m, a, s.tokens, s.batch * s.q_len * s.context, s.batch * s.context)[2:]
+        return [*scores, sparse_core(m, a, s.tokens, heads, s.context, s.dcp)]
+    if s.layout == "latent_sharded":
+        return _latent_sharded_core(m, a, s)[1:3]
+    return _core(m, a, s, heads)
+
+
 def _projections(m: Machine, a: MLA, t: Numeric, h: Numeric, tp: Numeric) -> list[Op]:
     """Norm, down- and up-projections, rotary embedding, cache write: what comes before the core."""
     d, latent = m.model.hidden_size, a.kv_lora_rank + a.qk_rope_head_dim

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 
 class MoeShape(NamedTuple):
-    """One step on one pipeline stage; `tokens` per attention-DP rank."""
+    """One step on one pipeline stage; `tokens` per attention-DP rank.
+
+    mean: tokens of a rank on average, where this one has more than others; None: all have as many.
+    """
 
     tokens: Numeric
     tp: Numeric
@@ -38,6 +41,12 @@ class MoeShape(NamedTuple):
     ep: Numeric
     cp: Numeric = 1
     decode: bool = True
+    mean: Numeric | None = None
+
+    @property
+    def everyone(self) -> Numeric:
+        """Tokens of all ranks: what the experts and those who gather tokens see."""
+        return (self.tokens if self.mean is None else self.mean) * self.dp
 
 
 class MoeChoice(NamedTuple):
@@ -75,7 +84,7 @@ def ffn_ops(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> list[Op]:
 def _rows(f: MoEFFN, s: MoeShape, choice: MoeChoice) -> Numeric:
     """Copies of tokens that the routed experts of the busiest rank work on."""
     skew = np.where(np.asarray(s.ep) > 1, choice.imbalance, 1.0)
-    return s.tokens * s.dp * routed_per_token(f) / s.ep * skew
+    return s.everyone * routed_per_token(f) / s.ep * skew
 
 
 class _Load(NamedTuple):
@@ -89,7 +98,7 @@ class _Load(NamedTuple):
 
 
 def _load(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> _Load:
-    k, everyone = routed_per_token(f), s.tokens * s.dp
+    k, everyone = routed_per_token(f), s.everyone
     joined = fused_experts(f, s.ep, s.decode, choice.beside)
     rows = _rows(f, s, choice) + everyone * joined
     stored = local_experts(f, s.ep, choice.redundant_experts)
@@ -141,7 +150,7 @@ def _shared(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice, dispatched: N
 
     if not m.engine.placement.shared:
         return over(s.tokens, s.tp)
-    ops = [op.scaled(1.0 - dispatched) for op in over(s.tokens * s.dp, s.tp * s.dp)]
+    ops = [op.scaled(1.0 - dispatched) for op in over(s.everyone, s.tp * s.dp)]
     if np.any(dispatched):
         ops += [op.scaled(dispatched) for op in over(s.tokens / s.tp, 1)]
     return ops
@@ -165,7 +174,7 @@ def _around_experts(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> li
 
 def _gathered(m: Machine, s: MoeShape) -> tuple[list[Op], list[Op]]:
     """All tokens on all chips: DP gather and scatter, and the sum over the TP ranks."""
-    size = s.tokens * s.dp * m.model.hidden_size * ACTIVATION_BYTES
+    size = s.everyone * m.model.hidden_size * ACTIVATION_BYTES
     before = [m.collective("moe_dp_gather", "all_gather", size, Group(s.dp, s.tp))]
     after = [
         m.collective("moe_dp_scatter", "reduce_scatter", size, Group(s.dp, s.tp)),

@@ -21,8 +21,8 @@ Cells = dict[str, Any]  # columns of a (sub-)table, or scalars of one strategy
 class Prefill(NamedTuple):
     """Prompts whose steps are priced: `new` tokens to compute after `past` cached ones."""
 
-    new: int
-    past: int = 0
+    new: Numeric
+    past: Numeric = 0
 
 
 def geometry(step_tokens: Numeric, p: Prefill) -> tuple[Numeric, Numeric]:
@@ -37,12 +37,17 @@ def geometry(step_tokens: Numeric, p: Prefill) -> tuple[Numeric, Numeric]:
     return pairs, keys
 
 
-def attention_decode(m: Machine, name: str, c: Cells, context: int) -> list[Op]:
-    """One attention block of a decode micro-batch. Columns: tp, cp, dcp, kv_layout, seqs, q_len."""
+def attention_decode(m: Machine, name: str, c: Cells, context: int, core: bool = False) -> list[Op]:
+    """One attention block of a decode micro-batch, or what of it goes with the context (`core`).
+
+    Columns: tp, cp, dcp, kv_layout, seqs, q_len.
+    """
     a = m.model.attention[name]
     shape = mla.DecodeShape(
         c["seqs"], c["q_len"], context, c["tp"] // c["cp"], c["dcp"], KV_LAYOUTS[int(np.max(c["kv_layout"]))]
     )
+    if core:
+        return mla.of_context(m, a, shape) if a.kind == "mla" else gqa.of_context(m, a, shape)
     return mla.decode_ops(m, a, shape) if a.kind == "mla" else gqa.decode_ops(m, a, shape)
 
 
@@ -58,12 +63,14 @@ def attention_prefill(m: Machine, name: str, c: Cells, p: Prefill) -> list[Op]:
 
 
 def feed_forward(m: Machine, name: str, c: Cells, decode: bool, choice: moe.MoeChoice) -> list[Op]:
-    """One feed-forward block over `tokens` of one DP rank. Columns: tp, dp, ep, cp, tokens."""
+    """One feed-forward block over `tokens` of one DP rank. Columns: tp, dp, ep, cp, tokens; mean_tokens where others
+    have fewer."""
     f = m.model.ffn[name]
     cp = 1 if decode else c["cp"]
     if f.kind == "dense":
-        return dense.ffn_ops(m, f, c["tokens"], c["tp"], cp, c["dp"], c["ep"])
-    return moe.ffn_ops(m, f, moe.MoeShape(c["tokens"], c["tp"], c["dp"], c["ep"], cp, decode), choice)
+        return dense.ffn_ops(m, f, c["tokens"], c["tp"], cp, c["dp"], c["ep"], c.get("mean_tokens"))
+    shape = moe.MoeShape(c["tokens"], c["tp"], c["dp"], c["ep"], cp, decode, c.get("mean_tokens"))
+    return moe.ffn_ops(m, f, shape, choice)
 
 
 def head(m: Machine, rows: Numeric, c: Cells) -> list[Op]:

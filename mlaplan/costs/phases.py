@@ -2,7 +2,12 @@
 
 decode_s    one token (or 1 + MTP drafts) for every sequence in flight: a round of all micro-batches
 prefill_s   one step of `step_tokens` per attention-DP rank in steady state: the slowest stage and its send;
-            `prefill_pass_s` is the time of one such step through all stages
+            `prefill_pass_s` is the time of one such step through all stages, `prefill_late_s` by how much longer the
+            last chunk of a prompt takes through the others than the slowest; `prefill_even_s` and
+            `prefill_lone_s` are that step without waiting for the host, where all ranks have prompts and where one
+            alone has, `prefill_host_s` what the host needs for it
+decode_core_s  what the context adds to a round: the part that a step with prompts does not share (attention DP only)
+decode_gain_s  by how much a round is shorter where one rank alone has sequences (attention DP with a batch of one)
 *_comm_s    exposed communication in them, on the slowest stage (with `detail`)
 """
 
@@ -98,13 +103,13 @@ def _parts(s: Setting, blocks: Spread, table: Table, detail: bool, decode: bool)
 
 def decode(
     s: Setting, table: Table, context: int, budget: Budget, need_tokens: NDArray[np.float64],
-    memo: Memo | None = None, detail: bool = False,
+    memo: Memo | None = None, detail: bool = False, gain: bool = False,
 ) -> Columns:  # fmt: skip
     """Decode columns of every row: decode_s, the cut, kv_tokens; more with `detail`.
 
     need_tokens: cache tokens the row must hold; the fastest cut that holds them is taken, or, where none does,
     the one that holds most. detail: also decode_comm_s, decode_total_s (all stages once), weight_bytes,
-    kv_bytes_per_token and other_bytes of the fullest stage.
+    kv_bytes_per_token and other_bytes of the fullest stage. gain: decode_gain_s of every batch.
     """
     memo = Memo() if memo is None else memo
     cells = step.decode_cells(table)
@@ -112,15 +117,17 @@ def decode(
         cells,
         memo,
         lambda primer: step.decode_blocks(s, cells, context, primer),
-        lambda pp, rows, sub: _decode(s, sub, pp, context, budget, need_tokens[rows], memo, detail),
+        lambda pp, rows, sub: _decode(s, sub, pp, context, budget, need_tokens[rows], memo, detail, gain),
     )
 
 
 def _decode(
-    s: Setting, cells: Table, pp: int, context: int, budget: Budget, need: NDArray[np.float64], memo: Memo, detail: bool
-) -> Columns:
+    s: Setting, cells: Table, pp: int, context: int, budget: Budget, need: NDArray[np.float64], memo: Memo,
+    detail: bool, gain: bool,
+) -> Columns:  # fmt: skip
     n, cuts = size(cells), s.cuts(pp)
-    times, links = _parts(s, step.decode_blocks(s, cells, context, memo), cells, detail, True)
+    blocks = step.decode_blocks(s, cells, context, memo)
+    times, links = _parts(s, blocks, cells, detail, True)
     host = Host(float(s.engine.step_overhead_s))
     memory = Space(s, cells, budget, memo)
     total, slowest_s = all_stages_s(s, pp, times, host), Slowest(times, host)
@@ -134,6 +141,15 @@ def _decode(
         best, round_s = _fastest_that_holds(memory, cuts, need, rounds)
     tokens = memory.tokens_under(cuts, best)
     out = {"decode_s": np.asarray(round_s), "cut": best, "kv_tokens": np.asarray(tokens)}
+    joint = cells["dp"] > 1
+    out["decode_core_s"] = joint * (m / pp * step.core_times(s, cells, context, memo)) if joint.any() else np.zeros(n)
+    out["decode_gain_s"] = np.zeros(n)
+    few = joint if gain else joint & (cells["batch"] == 1)
+    if few.any():
+        rows = np.flatnonzero(few)
+        sent = send[rows] if np.ndim(send) else send
+        lone_s = _lone_round_s(s, cells.take(rows), pp, best[rows], memo, blocks.take(rows), sent)
+        out["decode_gain_s"][rows] = np.maximum(out["decode_s"][rows] - lone_s, 0.0)
     if links is None:
         return out
     link = _under(best, cuts, lambda cut: slowest_link_s(cut, times, links, host))
@@ -166,6 +182,16 @@ def _fastest_that_holds(
     return best, fastest
 
 
+def _lone_round_s(
+    s: Setting, cells: Table, pp: int, cut: NDArray[Any], memo: Memo, blocks: Spread, send: Numeric
+) -> Numeric:
+    """A round in which one attention-DP rank alone has sequences. [s]"""
+    host, cuts = Host(float(s.engine.step_overhead_s)), s.cuts(pp)
+    lone, _ = _parts(s, blocks | step.lone_feed_forward(s, cells, True, memo), cells, False, True)
+    slowest, total = _under(cut, cuts, Slowest(lone, host)), all_stages_s(s, pp, lone, host)
+    return pipeline.round_s(slowest, total, send, pp, step.micro_batches(pp, cells["batch"]))
+
+
 def _micro_batch_tokens(cells: Table) -> Numeric:
     """Query tokens that a stage passes on: both halves where two batches overlap."""
     return cells["seqs"] * cells["q_len"] * (1 + cells["two_batch_overlap"])
@@ -185,7 +211,8 @@ def prefill(
     s: Setting, table: Table, step_tokens: NDArray[np.int64], prompts: Prefill, cut: NDArray[Any],
     memo: Memo | None = None, detail: bool = False,
 ) -> Spread:  # fmt: skip
-    """Prefill columns of every row under the cut that decode chose: prefill_s, prefill_pass_s.
+    """Prefill columns of every row under the cut that decode chose: prefill_s, prefill_pass_s, prefill_late_s,
+    and with attention DP prefill_even_s, prefill_lone_s, prefill_host_s.
 
     detail: also prefill_comm_s.
     """
@@ -207,12 +234,30 @@ def prefill(
 def _prefill(s: Setting, cells: Table, pp: int, prompts: Prefill, memo: Memo, detail: bool) -> Columns:
     e, cuts, cut = s.engine, s.cuts(pp), cells["cut"]
     host = Host(float(e.step_overhead_s), float(e.prefill_layer_host_s))
-    times, links = _parts(s, step.prefill_blocks(s, cells, prompts, memo), cells, detail, False)
+    blocks = step.prefill_blocks(s, cells, prompts, memo)
+    times, links = _parts(s, blocks, cells, detail, False)
     send: Numeric = step.send_times(s, cells, cells["prompt_tokens"]) if pp > 1 else 0.0
     out = {
         "prefill_s": _under(cut, cuts, Slowest(times, host)) + send,
         "prefill_pass_s": all_stages_s(s, pp, times, host) + pp * send,
     }
+    out["prefill_late_s"] = np.zeros(size(cells))
+    if pp > 1 and np.any(chunked := cells["prompt_tokens"] < prompts.new):
+        last, _ = _parts(s, blocks | step.last_attention(s, cells, prompts, memo), cells, False, False)
+        after = all_stages_s(s, pp, last, host) - _under(cut, cuts, Slowest(last, host))
+        mean = all_stages_s(s, pp, times, host) - _under(cut, cuts, Slowest(times, host))
+        out["prefill_late_s"] = np.where(chunked, np.maximum(after - mean, 0.0), 0.0)
+    out |= dict.fromkeys(("prefill_even_s", "prefill_lone_s", "prefill_host_s"), out["prefill_s"])
+    if np.any(joint := cells["dp"] > 1):
+        lone, _ = _parts(s, blocks | step.lone_feed_forward(s, cells, False, memo), cells, False, False)
+        chip = Host(host.per_pass)
+        even = _under(cut, cuts, Slowest(times, chip)) + send
+        least = _under(cut, cuts, lambda c: host.per_layer * max(c.layers) + host.per_pass) + send
+        out["prefill_even_s"] = np.where(joint, even, out["prefill_s"])
+        out["prefill_lone_s"] = np.where(
+            joint, np.minimum(_under(cut, cuts, Slowest(lone, chip)) + send, even), out["prefill_s"]
+        )
+        out["prefill_host_s"] = np.where(joint, least, out["prefill_s"])
     if links is not None:
         out["prefill_comm_s"] = _under(cut, cuts, lambda one: slowest_link_s(one, times, links, host)) + send
     return out

@@ -156,6 +156,30 @@ def _feed_forward(s: Setting, cells: Table, memo: Memo) -> Spread:
     return _priced(s, memo, ROUTED, cells, FEED_FORWARD, price)
 
 
+def core_times(s: Setting, cells: Table, context: int, memo: Memo) -> Numeric:
+    """What the cached context adds to a decode micro-batch in all attention blocks, drafts left out. [s]
+
+    sum over blocks of t(context) - t(1): in a step that decodes beside a prompt the rest is shared with the prompt.
+    """
+    counts: dict[str, int] = {}
+    for run in s.model.layers:
+        for name in run.attention:
+            counts[name] = counts.get(name, 0) + run.count
+
+    def price(unique: Table) -> Columns:
+        def of_precision(values: dict[str, int], sub: Table) -> Columns:
+            m, total = s.machine(values["weight_dtype"], values["kv_dtype"]), np.zeros(size(sub))
+            for name, count in counts.items():
+                for context_tokens, sign in ((context, count), (1, -count)):
+                    ops = operators.attention_decode(m, name, sub, context_tokens, core=True)
+                    total = total + sign * sum(op.time_s for op in ops)
+            return {"core": total}
+
+        return by_values(unique, PRECISION, of_precision)
+
+    return (1.0 + cells["two_batch_overlap"]) * memo.factored("decode core", cells, ATTENTION, price)["core"]
+
+
 def _draft_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Spread:
     """One drafted token for each sequence, in parts that depend on different columns; `mtp_times` adds them."""
     mtp = s.model.mtp
@@ -197,6 +221,32 @@ def prefill_blocks(s: Setting, cells: Table, prompts: Prefill, memo: Memo) -> Sp
     out = _priced(s, memo, "prefill attention", cells, PREFILL_ATTENTION, attention)
     out |= _priced(s, memo, "prefill feed-forward", cells, PREFILL_FEED_FORWARD, feed_forward)
     return out | _priced(s, memo, "prefill edges", cells, _with_head(s, PREFILL_EDGES), edges)
+
+
+def lone_feed_forward(s: Setting, cells: Table, decode: bool, memo: Memo) -> Spread:
+    """Feed-forward blocks of a step in which one attention-DP rank alone has tokens: experts see those of no other."""
+    choice = s.moe
+    phase, name = ("decode", "tokens") if decode else ("prefill", "step_tokens")
+
+    def price(m: Machine, c: Table) -> Blocks:
+        one = c.having(tokens=c[name], mean_tokens=c[name] / c["dp"])
+        return {n: operators.feed_forward(m, n, one, decode, choice) for n in s.model.ffn}
+
+    return _priced(
+        s, memo, f"{phase} feed-forward of one rank", cells, FEED_FORWARD if decode else PREFILL_FEED_FORWARD, price
+    )
+
+
+def last_attention(s: Setting, cells: Table, prompts: Prefill, memo: Memo) -> Spread:
+    """Attention blocks of the last chunk of a prompt, which attends to all chunks before it."""
+
+    def price(m: Machine, c: Table) -> Blocks:
+        new = c["step_tokens"] * (1 + c["two_batch_overlap"])
+        last = Prefill(np.minimum(new, prompts.new), np.maximum(prompts.past + prompts.new - new, prompts.past))
+        return {n: operators.attention_prefill(m, n, c, last) for n in s.model.attention}
+
+    names = (*PREFILL_ATTENTION[:-1], "two_batch_overlap", PREFILL_ATTENTION[-1])
+    return _priced(s, memo, "prefill attention of last chunks", cells, names, price)
 
 
 def finished(tokens: Numeric, prompts: Prefill) -> Numeric:

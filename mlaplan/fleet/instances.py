@@ -65,7 +65,8 @@ def timed(q: Question, table: Table, given: float | None) -> Table:
     step_tokens = steady.prefill_step_tokens(table, work, per_round)
     prompt, first = steady.prompt_s(table, work, engine, table["prefill_s"], table["prefill_pass_s"], step_tokens)
     return table.having(
-        prompt_s=np.asarray(prompt), first_s=np.asarray(first), passes=np.maximum(work.new_tokens / step_tokens, 1.0),
+        prompt_s=np.asarray(prompt), first_s=first + table.get("prefill_late_s", 0.0),
+        passes=np.maximum(work.new_tokens / step_tokens, 1.0),
         per_round=per_round, rounds=(work.osl - 1) / per_round,
     )  # fmt: skip
 

@@ -14,6 +14,7 @@ from mlaplan.fleet.instances import timed
 from mlaplan.fleet.queueing import Rank
 from mlaplan.search import price
 from mlaplan.serving import steady
+from mlaplan.serving.lockstep import Ranks
 from mlaplan.space import batch_grid
 from mlaplan.strategy import to_table
 
@@ -49,11 +50,13 @@ class Point:
 
 def rank(q: Question, table: Mapping[str, Any]) -> Rank:
     """Ranks of priced rows as queues."""
-    e = q.setting.engine
+    e, work, batch = q.setting.engine, q.workload, np.asarray(table["batch"], dtype=float)
+    step_tokens = steady.prefill_step_tokens(Table(table), work, table["per_round"])
+    joint = steady.in_lockstep(table, work, e, batch, table["rounds"], table, step_tokens)
     balance = np.where(table["dp"] > 1, float(e.prefill_balance), 1.0)
     return Rank(
         table["decode_s"], table["per_round"], table["rounds"], table["prompt_s"] * balance / table["passes"],
-        table["passes"], balance, table["first_s"], table["dp"], e.mixed_prefill, steady.front_end_s(e, q.workload),
+        table["passes"], table["first_s"], table["dp"], joint, e.mixed_prefill, steady.front_end_s(e, work),
     )  # fmt: skip
 
 
@@ -89,8 +92,11 @@ class Curve:
 
     def _of(self, batch: float) -> Rank:
         def at(column: Any) -> Any:
+            if isinstance(column, Ranks):
+                return Ranks(*map(at, column))
             if np.ndim(column) == 0:
                 return column
-            return float(np.interp(batch, self.batches, np.asarray(column, dtype=float)))
+            value = np.interp(batch, self.batches, np.asarray(column, dtype=float))
+            return bool(value > 0.5) if column.dtype == bool else float(value)
 
-        return Rank(*(at(column) if name != "mixed" else column for name, column in self.ranks._asdict().items()))
+        return Rank(*map(at, self.ranks))

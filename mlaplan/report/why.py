@@ -181,7 +181,7 @@ def token_cost(q: Question, e: Explanation, of: Callable[[Op, str], str] = part_
 
     of: the part that an operator of a phase counts to.
     """
-    s, served, work, engine = e.strategy, e.served, q.workload, q.setting.engine
+    s, served, work = e.strategy, e.served, q.workload
     if served is None or e.decode is None or e.prefill is None:
         return {}
     chips = s.tp * s.pp
@@ -199,10 +199,15 @@ def token_cost(q: Question, e: Explanation, of: Callable[[Op, str], str] = part_
             name = of(op, "prefill")
             out[name] = out.get(name, 0.0) + op.time_s * per_step
             prefill += op.time_s * per_step
+    whole = 1.0 / served.tok_s_chip.value
+    idle = whole - sum(out.values())
     if s.dp > 1:
-        out[UNEVEN] = prefill * (1.0 / float(engine.prefill_balance) - 1.0)
-    idle = 1.0 / served.tok_s_chip.value - sum(out.values())
-    if idle > 1e-6 / served.tok_s_chip.value:
+        # steps that are long for prompts on other ranks; what prompts share with decode is counted to decode
+        out[UNEVEN] = min(max(served.prefill_share * whole - prefill, 0.0), max(idle, 0.0))
+        if idle < 0:
+            out[PREFILL] = out.get(PREFILL, 0.0) + idle
+        idle -= out[UNEVEN]
+    if idle > 1e-6 * whole:
         out[IDLE] = idle
     return out
 

@@ -11,31 +11,44 @@ for W + S before its first token and n rounds after it:
 
 Queueing assumption: lengths are the mean ones. In a closed loop, or where the load is free, a request arrives when
 another ends, finds a prefill under way with probability rho = X t_p and waits for the rest of it, W = rho t_p / 2,
-never longer than the prompts of all others in flight. At a request rate, arrivals at a rank are Poisson (M/D/1):
-W = rho / (2 (1 - rho)) t_p with rho = rate t_p, spent before a slot. Requests above what the batch limit admits
-wait Q = (C - b) / X.
+never longer than the prompts of all others in flight. At a request rate l of a rank, arrivals are Poisson (M/D/1):
+    W = rho / (2 (1 - rho)) t_p, rho = l t_p, before a slot      TPOT = t_d / (a (1 - rho)), t_d that of a full rank
+as long as what is in flight, l (S + n a TPOT), fits the slots; else the rank is full, as in a closed loop. Requests
+above what the batch limit admits wait Q = (C - b) / X.
 A burst at the start, queues that drain, length distributions and preemption belong to the simulator, not here.
 
 S is one prefill: its chunks, each together with a decode round where the engine mixes them, else back to back
-after the round that is running. Attention-DP ranks step together: prefill that lands unevenly on them idles the
-others, which divides the prefill rate by the engine's balance.
+after the round that is running. Over pipeline stages chunks follow each other, and the last one, which attends to all
+before it, sets the end.
+
+Attention-DP ranks step together (`lockstep`): X = mu / (c' tau) with tau the mean step, or c' (units) of a prompt. A
+request is sent when a step ends, is seen in the next, and its steps begin with the one after: W is that and half a
+prompt of the own rank times mu; at a rate the rest of the step under way, a step more, and M/D/1 on the own rank.
+Where there are fewer requests than ranks, a round is shorter by what experts are spared, linear in their number.
 Source: M/D/1 mean wait, Pollaczek-Khinchine; chunked prefill, SARATHI, arXiv:2308.16369.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlaplan.costs.factor import Columns, Table, through
 from mlaplan.costs.roofline import ROUNDING, Numeric, ceil_div
+from mlaplan.serving import lockstep
+from mlaplan.serving.lockstep import Ranks
 
 if TYPE_CHECKING:
     from mlaplan.costs.engine import EngineCosts
     from mlaplan.workload import Workload
+
+
+READ = ("tp", "pp", "dp", "replicas", "batch", "mtp", "prefill_chunk")  # columns of a strategy that `served` reads
+# and of `costs.phases`, beside decode_s, prefill_s and prefill_pass_s
+MORE = ("prefill_late_s", "prefill_even_s", "prefill_lone_s", "prefill_host_s", "decode_core_s", "decode_gain_s")
 
 
 def tokens_per_step(depth: Numeric, acceptance: float) -> Numeric:
@@ -97,51 +110,145 @@ def front_end_s(engine: EngineCosts, work: Workload) -> float:
     return float(engine.front_end_s) + float(engine.front_end_per_token_s) * work.isl
 
 
+class _Load(NamedTuple):
+    """A rank under its load, per row. Times in seconds."""
+
+    request_s: Numeric  # of the rank that a request takes: 1 / X where the rank is never idle
+    wait_s: Numeric  # for earlier prompts, and in lockstep for the step under way
+    service_s: Numeric  # from there to the first token
+    share: Numeric  # of the time that prompts take
+    round_s: Numeric  # of a decode round, prompts in between included
+
+
 def served(
     table: Table, work: Workload, engine: EngineCosts, tokens: Numeric, decode_s: Numeric, prefill_s: Numeric,
-    prefill_pass_s: Numeric, step_tokens: NDArray[np.int64],
+    prefill_pass_s: Numeric, step_tokens: NDArray[np.int64], more: Mapping[str, Numeric] | None = None,
 ) -> Columns:  # fmt: skip
     """TTFT, TPOT, throughput of every row. Columns: ttft_s, tpot_s, requests_per_s, tok_s_chip, tok_s_user...
 
     decode_s: one round; prefill_s, prefill_pass_s: one step of `step_tokens` in steady state, and through all
-    stages; tokens: per round and sequence.
+    stages; tokens: per round and sequence. more: the columns `MORE`; without them a last chunk is like the others, a
+    prompt costs as much alone as with others, and a round's time does not depend on the context.
     """
+    more = {} if more is None else more
     chips = table["tp"] * table["dp"] * table["pp"]
     ranks = table["dp"] * table["replicas"]
     offered = work.concurrency / ranks if work.concurrency is not None else None
     slots = table["batch"].astype(np.float64)
     b = np.minimum(slots, offered) if offered is not None else slots
-    t_p, first = prompt_s(table, work, engine, prefill_s, prefill_pass_s, step_tokens)
     rounds = (work.osl - 1) / tokens
+    decode_s = decode_s - _spared_s(table, work, b, rounds, decode_s, more.get("decode_gain_s"))
+    t_p, first = prompt_s(table, work, engine, prefill_s, prefill_pass_s, step_tokens)
+    first = first + more.get("prefill_late_s", 0.0)
+    passes = np.maximum(work.new_tokens / step_tokens, 1.0)
+    service = first + decode_s * (np.ceil(passes) if engine.mixed_prefill else 1.0) * (b > 1.0)
+    joint = np.asarray(table["dp"] > 1)
+    k = None
+    if joint.any():
+        columns = {**more, "decode_s": decode_s, "prefill_s": prefill_s, "prefill_pass_s": prefill_pass_s}
+        k = in_lockstep(table, work, engine, b, rounds, columns, step_tokens)
     # a rank with less than one request in flight is idle part of the time, and else like one with one
     present, active = np.minimum(b, 1.0), np.maximum(b, 1.0)
     busy = t_p + rounds * decode_s / active
     rho = np.minimum(present * t_p / busy, 1.0)
-    if work.rate is None:
-        wait = np.minimum(rho / 2.0, active - 1.0) * t_p
-    else:
-        arriving = np.minimum(work.rate / ranks * t_p, 1.0)
-        wait = arriving / (2.0 * np.maximum(1.0 - arriving, 1e-9)) * t_p
-    passes = np.maximum(work.new_tokens / step_tokens, 1.0)
-    mixing = decode_s * (np.ceil(passes) if engine.mixed_prefill else 1.0) * (b > 1.0)
-    service = first + mixing
-    # a closed loop's wait is spent in a slot; an open loop queues before one
-    held = service + (wait if work.rate is None else 0.0)
-    in_flight = np.maximum(active * busy, held + rounds * decode_s)
+    load = _Load(busy, np.minimum(rho / 2.0, active - 1.0) * t_p, service, rho, decode_s)
+    if k is not None:
+        load = _either(joint, _together(k), load)
+    # a closed loop's wait is spent in a slot
+    held = load.service_s + load.wait_s
+    in_flight = np.maximum(active * load.request_s, held + rounds * decode_s)
     rate = present * active / in_flight
     queue = np.maximum(offered - slots, 0.0) / rate if offered is not None else np.zeros_like(slots)
-    total = rate * ranks
-    if work.rate is not None:
-        total = np.minimum(total, work.rate)
+    share = rate * t_p if k is None else np.where(joint, load.share, rate * t_p)
+    total, sequences = rate * ranks, b
     tpot = (in_flight - held) / (rounds * tokens) if work.osl > 1 else np.full(slots.shape, np.nan)
+    if work.rate is not None:
+        arriving = work.rate / ranks
+        taken = np.minimum(arriving * t_p, 1.0)
+        free = np.maximum(1.0 - taken, 1e-9)
+        at_rate = _Load(busy, taken / (2.0 * free) * t_p, service, taken, decode_s / free)
+        if k is not None:
+            at_rate = _either(joint, _together_at(k, arriving), at_rate)
+        # an open loop queues before a slot; with more in flight than slots the rank is full
+        there = arriving * (at_rate.service_s + rounds * at_rate.round_s)
+        keeps = there <= b
+        share = np.where(keeps, at_rate.share, share)
+        load = _either(keeps, at_rate, load._replace(wait_s=at_rate.wait_s))
+        total, sequences = np.minimum(total, work.rate), np.minimum(there, b)
+        tpot = np.where(keeps, at_rate.round_s / tokens, tpot) if work.osl > 1 else tpot
     return {
-        "ttft_s": wait + queue + service + front_end_s(engine, work),
-        "queue_s": wait + queue,
+        "ttft_s": load.wait_s + queue + load.service_s + front_end_s(engine, work),
+        "queue_s": load.wait_s + queue,
         "tpot_s": tpot,
         "requests_per_s": total,
         "capacity_per_s": rate * ranks,
         "tok_s_chip": total * work.osl / (chips * table["replicas"]),
         "tok_s_user": 1.0 / tpot,
-        "prefill_share": np.minimum(rate * t_p, 1.0),
-        "sequences": b,
+        "prefill_share": np.minimum(share, 1.0),
+        "sequences": sequences,
     }
+
+
+def _either(where: NDArray[np.bool_], one: _Load, other: _Load) -> _Load:
+    """Row by row one or the other."""
+    if where.all():
+        return one
+    return _Load(*(np.where(where, a, b) for a, b in zip(one, other, strict=True)))
+
+
+def _spared_s(
+    table: Mapping[str, NDArray[Any]], work: Workload, b: Numeric, rounds: Numeric, decode_s: Numeric,
+    gain_s: Numeric | None,
+) -> Numeric:  # fmt: skip
+    """Time that a round is shorter where there are fewer sequences than ranks, linear in their number. [s]
+
+    A closed loop has them always; of an open one there is one at least in a round, and more as in M/G/oo.
+    """
+    if gain_s is None or not np.any(gain_s):
+        return 0.0
+    ranks = np.maximum(table["dp"], 2)
+    there = b if work.rate is None else work.rate / (table["dp"] * table["replicas"]) * rounds * decode_s + 1.0 / ranks
+    return gain_s * (1.0 - np.clip(there, 1.0 / ranks, 1.0)) / (1.0 - 1.0 / ranks)
+
+
+def in_lockstep(
+    table: Mapping[str, NDArray[Any]], work: Workload, engine: EngineCosts, sequences: Numeric, rounds: Numeric,
+    columns: Mapping[str, Numeric], step_tokens: NDArray[np.int64],
+) -> Ranks:  # fmt: skip
+    """The rows as ranks that step together; those with one rank mean nothing. columns: as `costs.phases` gives them."""
+    one, late = columns["prefill_s"], columns.get("prefill_late_s", 0.0)
+    return Ranks(
+        np.maximum(table["dp"], 2), sequences, rounds, columns["decode_s"], columns.get("decode_core_s", 0.0),
+        columns.get("prefill_even_s", one), columns.get("prefill_lone_s", one), work.new_tokens / step_tokens,
+        sequences * (1.0 + table["mtp"]) / step_tokens, table["prefill_chunk"] // step_tokens, table["mtp"] > 0,
+        engine.mixed_prefill, columns.get("prefill_host_s", 0.0), columns["prefill_pass_s"] - one + late,
+        front_end_s(engine, work),
+    )  # fmt: skip
+
+
+def _together(k: Ranks) -> _Load:
+    """Closed loop: a request is sent when a step ends, seen in the one after it, and computed from the next one on."""
+    slot, others = lockstep.closed(k), k.sequences * k.ranks > 1.0
+    own = k.passes * lockstep.own_step_s(k, slot, others)
+    ahead = np.minimum(slot.units / 2.0, np.maximum(k.sequences - 1.0, 0.0)) * own
+    # steps that begin and end meanwhile are short ones
+    steps = 1.0 + (np.ceil(k.front_s / k.decode_s) - 1.0) * (1.0 - slot.some) if k.front_s else 0.0
+    seen = np.maximum(steps * slot.seconds - k.front_s, 0.0)
+    wait = ahead + np.where(others, seen + slot.seconds, 0.0)
+    taken = np.where(others, lockstep.request_s(k, slot) * np.minimum(k.sequences, 1.0), 0.0)
+    return _Load(
+        taken, wait, own + k.drain_s, slot.with_prompts,
+        slot.seconds / slot.rounds_share,
+    )  # fmt: skip
+
+
+def _together_at(k: Ranks, rate: Numeric) -> _Load:
+    """Open loop: a request comes at any time of a step, where there is one; its rank is an M/D/1 queue for prompts."""
+    slot = lockstep.open_loop(k, rate)
+    each = slot.seconds / np.maximum(slot.rounds_share, 1e-9)
+    # some request is in decode or its prompt under way, as in M/G/oo
+    meets = -np.expm1(-k.ranks * rate * (k.rounds * each + k.passes * slot.seconds))
+    own = k.passes * lockstep.own_step_s(k, slot, k.sequences * k.ranks > 1.0)
+    rho = np.minimum(rate * own * np.minimum(k.units, 1.0), 1.0)
+    wait = rho / (2.0 * np.maximum(1.0 - rho, 1e-9)) * own + meets * (slot.rest_s + slot.seconds)
+    return _Load(lockstep.request_s(k, slot), wait, own + k.drain_s, slot.with_prompts, each)

@@ -106,11 +106,12 @@ def served(
         rows = np.flatnonzero(which == i)
         if not len(rows):
             continue
-        sub = table.of(("tp", "pp", "dp", "replicas", "batch"), rows)
+        sub = table.of(steady.READ, rows)
         decode_s, prefill_s, pass_s = (steps[name][rows] for name in ("decode_s", "prefill_s", "prefill_pass_s"))
         found = steady.served(
-            sub, load.workload, load.setting.engine, tokens[rows], decode_s, prefill_s, pass_s, step_tokens[rows]
-        )
+            sub, load.workload, load.setting.engine, tokens[rows], decode_s, prefill_s, pass_s, step_tokens[rows],
+            {name: steps[name][rows] for name in steady.MORE},
+        )  # fmt: skip
         for name, column in found.items():
             out.setdefault(name, np.zeros(size(table)))[rows] = column
     return out
@@ -172,12 +173,7 @@ def _bands(
     """Served figures with the bands that follow from those of the steps; formulas as in `explain`."""
     q = loads[0]
     e, work = q.setting.engine, q.workload
-    busy, alone = of_load["prefill_share"], table["dp"] <= 1
-    balance = e.prefill_balance
-    from_balance = Doubt(
-        np.where(alone, 0.0, 1 - balance.value / balance.high), np.where(alone, 0.0, balance.value / balance.low - 1)
-    )
-    of_prefill = _together(_relative(p), from_balance)
+    busy, of_prefill = of_load["prefill_share"], _relative(p)
     of_decode = _together(_relative(d), routing)
     of_tokens = Doubt(1 - tokens.value / tokens.high, tokens.value / tokens.low - 1)
     per_token = _together(_scaled(of_decode, 1 - busy), _scaled(of_prefill, busy), of_tokens)

@@ -27,7 +27,6 @@ from mlaplan.sweep import batches
 from mlaplan.sweep.batches import Wanted
 from mlaplan.sweep.ground import Ground, limits
 
-SERVED = ("tp", "pp", "dp", "replicas", "batch")  # columns that serving reads
 STEPS = ("decode_s", "prefill_s", "prefill_pass_s")
 CANDIDATES = 250  # best structures among which the simplest goes first, as many as `recommend` looks at
 
@@ -156,11 +155,12 @@ def _keep_of_slice(
     nothing: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
     if not isinstance(chosen, slice) and not len(chosen):
         return nothing, {}
-    table = part.table.of(SERVED, chosen)
+    table = part.table.of(steady.READ, chosen)
     decode_s, prefill_s, pass_s = (part.steps[name][chosen] for name in STEPS)
     served = steady.served(
-        table, q.workload, q.setting.engine, part.tokens[chosen], decode_s, prefill_s, pass_s, part.step_tokens[chosen]
-    )
+        table, q.workload, q.setting.engine, part.tokens[chosen], decode_s, prefill_s, pass_s,
+        part.step_tokens[chosen], {name: part.steps[name][chosen] for name in steady.MORE},
+    )  # fmt: skip
     good = _meets(q, served, kept)
     rows = np.arange(size(part.table)) if isinstance(chosen, slice) else chosen
     if good is not None and not len(good):

@@ -35,7 +35,10 @@ PAIRS = [
 
 def conditioned(values, work):
     """With a given rate, the load for the wait: near the capacity w = t a / 2 (1 - a) multiplies every rounding by
-    1 / (1 - a), while w / (t + w) does not."""
+    1 / (1 - a), while w / (t + w) does not. Differences are rounded as what they are differences of."""
+    of = {"prefill_late_s": values["prefill_pass_s"], "prefill_share": 1.0}
+    of |= dict.fromkeys(("decode_core_s", "decode_gain_s"), values["decode_s"])
+    values = values | {name: values[name] + whole for name, whole in of.items()}
     if work.rate is None:
         return values
     t = values["prefill_s"]

@@ -46,21 +46,23 @@ def everyone(case: Case, r: Ranks) -> bool:
     return r.dp > 1 and not dispatches
 
 
-def block(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> Ledger:
-    """One block over `t` tokens of each attention-DP rank. In decode tokens are not divided by cp."""
+def block(case: Case, f: Any, t: int, r: Ranks, decode: bool, alone: bool = False) -> Ledger:
+    """One block over `t` tokens of each attention-DP rank, or of one alone. In decode tokens are not divided by cp."""
     r = r._replace(cp=1) if decode else r
-    return _dense(case, f, t, r) if f.kind == "dense" else _moe(case, f, t, r, decode)
+    of_all = t / r.dp * r.dp if alone else t * r.dp
+    return _dense(case, f, t, r, of_all) if f.kind == "dense" else _moe(case, f, t, r, decode, of_all)
 
 
-def _dense(case: Case, f: Any, t: int, r: Ranks) -> Ledger:
+def _dense(case: Case, f: Any, t: int, r: Ranks, of_all: float) -> Ledger:
     out = Ledger(case)
     out.norm(t / r.cp, r.tp)
     groups = r.dp if case.engine.placement.dense and everyone(case, r) else 1
-    size = t * groups * case.model.hidden_size * WIRE
+    seen = of_all if groups > 1 else t
+    size = seen * case.model.hidden_size * WIRE
     if groups > 1:
         out.collective("all_gather", size, groups, r.tp)
         out.collective("reduce_scatter", size, groups, r.tp)
-    gated(out, "dense", t * groups, f.intermediate_size / (r.tp * groups))
+    gated(out, "dense", seen, f.intermediate_size / (r.tp * groups))
     reduce(out, t, r.tp, r.cp)
     return out
 
@@ -121,20 +123,20 @@ def draws_of_a_token(experts: int, k: float, spread: float) -> float:
     return high
 
 
-def _moe(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> Ledger:
+def _moe(case: Case, f: Any, t: int, r: Ranks, decode: bool, of_all: float) -> Ledger:
     out, d, choices = Ledger(case), case.model.hidden_size, f.experts + f.zero_experts
     own = t / r.cp
     out.norm(own, r.tp)
     out.gemm("router", own, d, choices)
     out.move(own * choices * 4.0)
-    routed, dispatched = _routed(case, f, t, r, decode)
+    routed, dispatched = _routed(case, f, t, r, decode, of_all)
     out.add(routed)
     if f.shared_experts and not joining(case, f, r, decode):
         own = Ledger(case)
         seen, inner = t, f.shared_intermediate_size / r.tp
         if case.engine.placement.shared:
             # whole for a chip's own tokens, or over all chips that have gathered everyone's
-            seen = t / r.tp if dispatched else t * r.dp
+            seen = t / r.tp if dispatched else of_all
             inner = f.shared_intermediate_size / (1 if dispatched else r.tp * r.dp)
         gated(own, "shared", seen, inner)
         if on_second_stream(case, f, r, decode):
@@ -161,11 +163,11 @@ def on_second_stream(case: Case, f: Any, r: Ranks, decode: bool) -> bool:
     return _kept(case, f, r, decode, "overlapped")
 
 
-def _routed(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> tuple[Ledger, bool]:
+def _routed(case: Case, f: Any, t: int, r: Ranks, decode: bool, of_all: float) -> tuple[Ledger, bool]:
     """The experts, and the way that tokens take to them and back: the faster one, and whether it is a dispatch."""
     e, gathered = case.engine, Ledger(case)
-    gathered.link_s = _gathered(case, t, r)
-    _experts(gathered, f, t, r, "grouped_gemm", decode)
+    gathered.link_s = _gathered(case, t, r, of_all)
+    _experts(gathered, f, of_all, r, "grouped_gemm", decode)
     whole = r.ep == r.tp * r.dp or not e.dispatch_whole
     if not (e.dispatch and whole and r.ep > 1 and (r.dp > 1 or r.cp > 1)):
         return gathered, False
@@ -173,9 +175,9 @@ def _routed(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> tuple[Ledger,
     dispatched.link_s = _dispatched(case, f, t, r, decode)
     # behind a dispatch engines run another kernel, where its fit is known
     own = products(case, "routed")[0] in case.chip.efficiency.get("grouped_gemm_ep", {})
-    _experts(dispatched, f, t, r, "grouped_gemm_ep" if own else "grouped_gemm", decode)
+    _experts(dispatched, f, of_all, r, "grouped_gemm_ep" if own else "grouped_gemm", decode)
     narrow = 1 if "fp8" in case.chip.peak or "int8" in case.chip.peak else 2
-    rows = t * r.dp * weighted_choices(f) / r.ep * float(e.imbalance)
+    rows = of_all * weighted_choices(f) / r.ep * float(e.imbalance)
     # gate and up in, their product out; in prefill it is written wide, read and quantised
     dispatched.move(rows * f.intermediate_size / r.moe_tp * (4 + narrow if decode else 4 + 2 + 2 + narrow))
     if not decode:  # to the experts' order, and read there to be summed
@@ -185,14 +187,14 @@ def _routed(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> tuple[Ledger,
     return dispatched, True
 
 
-def _experts(out: Ledger, f: Any, t: int, r: Ranks, op: str, decode: bool) -> None:
+def _experts(out: Ledger, f: Any, of_all: float, r: Ranks, op: str, decode: bool) -> None:
     """The experts of one chip, each expert's rows in whole tiles, as one grouped kernel."""
     case, d, k = out.case, out.case.model.hidden_size, weighted_choices(f)
     skew = float(case.engine.imbalance) if r.ep > 1 else 1.0
     joined = joining(case, f, r, decode)
-    rows = t * r.dp * (k / r.ep * skew + joined)
+    rows = of_all * (k / r.ep * skew + joined)
     stored = -(-(f.experts + case.redundant_experts) // r.ep)
-    active = min(read(case, f, k, t * r.dp, r.ep), stored) + joined
+    active = min(read(case, f, k, of_all, r.ep), stored) + joined
     stored += joined
     padded = active * tiles(rows / active, case.chip.padding.gemm_rows)
     inner = f.intermediate_size / r.moe_tp
@@ -203,8 +205,8 @@ def _experts(out: Ledger, f: Any, t: int, r: Ranks, op: str, decode: bool) -> No
     out.kernel(op, name, peak, 2.0 * padded * d * 3 * inner, weights + moved, rows=rows, active=active, stored=stored)
 
 
-def _gathered(case: Case, t: int, r: Ranks) -> float:
-    out, size = Ledger(case), t * r.dp * case.model.hidden_size * WIRE
+def _gathered(case: Case, t: int, r: Ranks, of_all: float) -> float:
+    out, size = Ledger(case), of_all * case.model.hidden_size * WIRE
     out.collective("all_gather", size, r.dp, r.tp)
     out.collective("reduce_scatter", size, r.dp, r.tp)
     reduce(out, t, r.tp, r.cp)

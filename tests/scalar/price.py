@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from mlaplan.costs.pipeline import cuts  # candidates only; what each costs is worked out here
 
-from . import attention, feed_forward, links, memory
+from . import attention, feed_forward, links, memory, serving
 from .machine import WIRE, Case, Ledger
-
-NAN = float("nan")
 
 
 class Stage(NamedTuple):
@@ -30,7 +29,7 @@ def price(q: Any, st: Any, tokens_given: float | None = None) -> dict[str, float
     step_tokens = prefill_step_tokens(st, work, tokens)
     out = decode_round(case, st, options, work.mean_context, q.budget)
     out |= prefill_round(case, st, options[int(out["cut"])], step_tokens, work)
-    out |= served(case.engine, st, work, tokens, out, step_tokens)
+    out |= serving.served(case.engine, st, work, tokens, out, step_tokens)
     return out
 
 
@@ -138,7 +137,21 @@ def decode_round(case: Case, st: Any, options: list[list[Stage]], context: int, 
     roomiest = max(range(len(found)), key=lambda i: found[i][2][0])
     cut = min(enough, key=lambda i: found[i][0]) if enough else roomiest
     round_s, r, room = found[cut]
+    core = 0.0
+    if st.dp > 1:
+        # what the context adds to the attention of all layers, shared evenly by the stages
+        bare = {n: attention.decode(case, a, replace(shape, context=1)) for n, a in model.attention.items()}
+        each = sum(run.count * _context_s(attn[n], bare[n]) for run in model.layers for n in run.attention)
+        core = m / st.pp * halves * each
+    gain = 0.0
+    if st.dp > 1 and st.batch == 1:
+        alone = {n: feed_forward.block(case, f, t, ranks, True, alone=True) for n, f in model.ffn.items()}
+        lone = blocks._replace(layer=_layers(options[cut], attn, alone, halves, float(case.engine.overlap_fraction)))
+        short = over_stages(lone, options[cut], float(case.engine.step_overhead_s), 0.0)
+        gain = max(round_s - max(m * (short.worst_s + send), short.total_s + st.pp * send), 0.0)
     return {
+        "decode_core_s": core,
+        "decode_gain_s": gain,
         "decode_s": round_s,
         "decode_total_s": r.total_s,
         "decode_comm_s": m * (r.worst_link_s + send),
@@ -166,11 +179,35 @@ def prefill_round(case: Case, st: Any, option: list[Stage], step_tokens: int, wo
     )
     r = over_stages(blocks, option, float(e.step_overhead_s), float(e.prefill_layer_host_s))
     send = send_time(case, st, step_tokens)
-    return {
+    out = {"prefill_late_s": 0.0} | dict.fromkeys(
+        ("prefill_even_s", "prefill_lone_s", "prefill_host_s"), r.worst_s + send
+    )
+    held_cores, overhead = e.dispatch_cores / float(case.chip.cores), float(e.step_overhead_s)
+    if st.pp > 1 and step_tokens < shape.new:
+        # the last chunk attends to all before it
+        new = min(t * halves, shape.new)
+        last = attention.Prefill(t, new, shape.past + shape.new - new, shape.ranks, shape.cp)
+        of_last = {n: attention.prefill(case, a, last) for n, a in model.attention.items()}
+        late = blocks._replace(layer=_layers(option, of_last, ffn, halves, float(e.overlap_fraction), held_cores))
+        after = over_stages(late, option, overhead, float(e.prefill_layer_host_s))
+        out["prefill_late_s"] = max((after.total_s - after.worst_s) - (r.total_s - r.worst_s), 0.0)
+    if st.dp > 1:
+        alone = {n: feed_forward.block(case, f, t, ranks, False, alone=True) for n, f in model.ffn.items()}
+        lone = blocks._replace(layer=_layers(option, attn, alone, halves, float(e.overlap_fraction), held_cores))
+        even = over_stages(blocks, option, overhead, 0.0).worst_s + send
+        out["prefill_even_s"] = even
+        out["prefill_lone_s"] = min(over_stages(lone, option, overhead, 0.0).worst_s + send, even)
+        layers = max(sum(stage.layers.values()) for stage in option)
+        out["prefill_host_s"] = float(e.prefill_layer_host_s) * layers + overhead + send
+    return out | {
         "prefill_s": r.worst_s + send,
         "prefill_pass_s": r.total_s + st.pp * send,
         "prefill_comm_s": r.worst_link_s + send,
     }
+
+
+def _context_s(whole: Ledger, bare: Ledger) -> float:
+    return whole.chip_s + whole.link_s - (bare.chip_s + bare.link_s)
 
 
 def _layers(
@@ -248,43 +285,3 @@ def prefill_step_tokens(st: Any, work: Any, tokens: float) -> int:
         return math.ceil(new / pieces)
     arriving = math.floor(st.batch * min(tokens / work.osl, 1.0) + 1e-9)
     return new * min(max(arriving, 1), max(st.prefill_chunk // new, 1))
-
-
-def served(e: Any, st: Any, work: Any, tokens: float, x: dict[str, float], step_tokens: int) -> dict[str, float]:
-    """X = min(1 / (t_p + n t_d / b), b / (W + S + n t_d)), and by Little's law what follows from it."""
-    ranks, chips = st.dp * st.replicas, st.tp * st.dp * st.pp * st.replicas
-    offered = None if work.concurrency is None else work.concurrency / ranks
-    b = float(st.batch) if offered is None else min(float(st.batch), offered)
-    balance = float(e.prefill_balance) if st.dp > 1 else 1.0
-    pieces = (work.isl - work.prefix_tokens) / step_tokens
-    t_p = pieces * x["prefill_s"] / balance
-    n = (work.osl - 1) / tokens
-    present, active = min(b, 1.0), max(b, 1.0)
-    busy = t_p + n * x["decode_s"] / active
-    rho = min(present * t_p / busy, 1.0)
-    if work.rate is None:
-        wait = min(rho / 2.0, active - 1.0) * t_p
-    else:
-        arriving = min(work.rate / ranks * t_p, 1.0)
-        wait = arriving / (2.0 * max(1.0 - arriving, 1e-9)) * t_p
-    passes = max(pieces, 1.0)
-    mixing = (x["decode_s"] * (math.ceil(passes) if e.mixed_prefill else 1)) if b > 1 else 0.0
-    front = float(e.front_end_s) + float(e.front_end_per_token_s) * work.isl
-    first = (passes - 1.0) * x["prefill_s"] / balance + x["prefill_pass_s"] + mixing
-    held = first + (wait if work.rate is None else 0.0)
-    stay = max(active * busy, held + n * x["decode_s"])
-    rate = present * active / stay
-    queue = 0.0 if offered is None else max(offered - st.batch, 0.0) / rate
-    total = rate * ranks if work.rate is None else min(rate * ranks, work.rate)
-    tpot = (stay - held) / (n * tokens) if n > 0 else NAN
-    return {
-        "ttft_s": wait + queue + first + front,
-        "queue_s": wait + queue,
-        "tpot_s": tpot,
-        "requests_per_s": total,
-        "capacity_per_s": rate * ranks,
-        "tok_s_chip": total * work.osl / chips,
-        "tok_s_user": 1.0 / tpot,
-        "prefill_share": min(rate * t_p, 1.0),
-        "sequences": b,
-    }

@@ -132,10 +132,10 @@ def test_slots_above_the_requests_stay_empty():
 
 
 def test_ranks_and_replicas_share_the_requests():
-    # 2 ranks x 2 replicas: 16 in flight are 4 each
-    found = served(Workload(100, 11, concurrency=16), batch=4, dp=2, replicas=2, tp=2, pp=2)
-    assert found["requests_per_s"] == pytest.approx(4 / 2.25)
-    assert found["tok_s_chip"] == pytest.approx(4 * 11 / 2.25 / 16)
+    # 3 replicas: 12 in flight are 4 each
+    found = served(Workload(100, 11, concurrency=12), batch=4, replicas=3, tp=2, pp=2)
+    assert found["requests_per_s"] == pytest.approx(3 / 2.25)
+    assert found["tok_s_chip"] == pytest.approx(3 * 11 / 2.25 / 12)
 
 
 def test_less_than_one_request_a_rank_leaves_it_idle():
@@ -177,12 +177,26 @@ def test_chunks_and_pipelines_by_hand():
     assert found["requests_per_s"] == pytest.approx(4 / (wait + 2.1 + 1.0))
 
 
-def test_ranks_that_step_together_idle_by_the_balance_of_prefill():
-    engine = r.engine(prefill_balance=exactly(0.8))
-    found = served(Workload(100, 11, concurrency=8), batch=4, dp=2, engine=engine)
-    assert found["requests_per_s"] == pytest.approx(2 / (2.5 + 0.25))
-    alone = served(Workload(100, 11, concurrency=4), batch=4, engine=engine)
-    assert alone["requests_per_s"] == pytest.approx(1 / 2.25)
+def test_an_open_loop_is_stretched_by_what_arrives():
+    # 0.2 prompts a second take 0.4 of the time: rounds of 0.1 s every 0.1 / 0.6; capacity is another matter
+    found = served(Workload(100, 11, rate=0.2), batch=4)
+    assert found["tpot_s"] == pytest.approx(0.1 / 0.6)
+    assert found["prefill_share"] == pytest.approx(0.4)
+    # in flight from the first step on: the prompt after a round, then ten rounds
+    assert found["sequences"] == pytest.approx(0.2 * (2.1 + 10 * 0.1 / 0.6))
+    # two slots do not hold it: the rank is full, as in a closed loop
+    full = served(Workload(100, 11, rate=0.45), batch=2)
+    assert full["sequences"] == 2
+    assert full["requests_per_s"] == full["capacity_per_s"] < 0.45
+
+
+def test_a_last_chunk_that_attends_to_more_delays_the_first_token_only():
+    work = Workload(300, 11, concurrency=1)
+    table = Table(to_table([Strategy(batch=4, pp=4)]))
+    args = (work, r.engine(), *(np.array([x]) for x in (1.0, 0.1, 2.0, 5.0)), np.array([100]))
+    plain, late = (steady.served(table, *args, more) for more in (None, {"prefill_late_s": np.array([0.7])}))
+    assert late["ttft_s"][0] == pytest.approx(plain["ttft_s"][0] + 0.7)
+    assert late["tpot_s"][0] == pytest.approx(plain["tpot_s"][0])
 
 
 def test_the_front_end_delays_the_first_token_only():

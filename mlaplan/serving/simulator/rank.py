@@ -39,6 +39,9 @@ class Rank:
         self.future = 0  # blocks that those running and filling will take until they end
         self.context = 0.0  # cached tokens of those running, and by how much they grow in a round
         self.growth = 0.0
+        self.missed = 0  # rounds of the replica in which it decoded nothing though it had sequences
+        self.last_s = 0.0  # end of its last round
+        self.joined: list[float] = []  # first tokens since
         self.admissions = self.preemptions = 0
         self.hit_tokens = self.asked_tokens = self.computed_tokens = 0
 

@@ -34,10 +34,8 @@ class Tally:
     def step(self, replica: Replica, now: float) -> None:
         """A step ends, before its results count."""
         took, n = now - replica.start_s, replica.rounds
-        running = held = 0
-        for rank in replica.ranks:
-            running += len(rank.running)
-            held += rank.cache.held
+        running = sum(len(rank.running) for rank in replica.decoding) if n else 0
+        held = sum(rank.cache.held for rank in replica.ranks)
         self.busy_s += took
         self.held_s += held * took
         self.peak = max(self.peak, held)
@@ -53,14 +51,16 @@ class Tally:
 
     def _outputs(self, replica: Replica, now: float, n: int, running: int) -> None:
         first = replica.start_s + replica.after(1)
-        for since, count in replica.joined:
+        waiting: dict[float, int] = {}  # sequences by the time of their last output
+        for rank in replica.decoding:
+            for since in rank.joined:
+                waiting[since] = waiting.get(since, 0) + 1
+            if (older := len(rank.running) - len(rank.joined)) > 0:
+                waiting[rank.last_s] = waiting.get(rank.last_s, 0) + older
+        for since, count in waiting.items():
             self._gap(first - since, count)
-            running -= count
-        if running > 0:
-            self._gap(first - replica.last_s, running)
         if n > 1:
-            everyone = running + sum(count for _, count in replica.joined)
-            self._gap((now - first) / (n - 1), everyone * (n - 1))
+            self._gap((now - first) / (n - 1), running * (n - 1))
 
     def _gap(self, seconds: float, count: float) -> None:
         place = math.floor(math.log(max(seconds, 1e-9)) / GAP_WIDTH)

@@ -10,9 +10,15 @@ An arrival cuts a stretch at the first round whose decision knew of it. All rank
 as if each had the work of the fullest, less what routed experts are spared by the others having less.
 
 With prompts (T new tokens on a rank, b sequences that decode):
-    prefill first   prefill(T); decode waits
+    prefill first   max( prefill(T), decode(b, c) ): a rank with prompts decodes nothing, the others go on decoding;
+                    with drafts they wait, as drafted rounds and prompts do not share a step (`others_wait`)
     mixed           max( prefill(T + b q) + decode(b, c) - decode(b, least), decode(b, c) )
 as the matrix products are shared, with q tokens of each sequence; `least` is a context that costs next to nothing.
+Source: sgl-project/sglang, python/sglang/srt/managers/scheduler.py, get_next_batch_to_run.
+
+Over pipeline stages a step holds the replica for its slowest stage, so the chunks of a prompt follow each other into
+the pipeline; its first token is out, and it decodes, when the last chunk has come through all stages.
+Source: vllm-project/vllm, vllm/v1/core/sched/scheduler.py, _update_after_schedule.
 """
 
 from __future__ import annotations
@@ -56,11 +62,11 @@ class Replica:
         self.history: deque[float] = deque([0.0] * server.lag_steps, maxlen=max(server.lag_steps, 1))
         self.start_s = self.first_s = self.slope_s = self.drain_s = 0.0
         self.rounds = 0  # of the step under way; 0 with prompts alone
+        self.decoding: list[Rank] = self.ranks  # that take part in them
         self.prompts: list[Prompts] = []
         self.received: list[tuple[Rank, Sequence]] = []  # handed over and now admitted: the transfer may start
         self.arrived: list[tuple[Rank, Sequence]] = []  # transferred: to decode from the next step on
-        self.last_s = 0.0  # end of the last round
-        self.joined: list[tuple[float, int]] = []  # (first token, sequences) since
+        self.ready: list[tuple[Rank, Sequence]] = []  # through all stages: to decode from the next step on
 
     # ---- deciding ----
 
@@ -71,6 +77,9 @@ class Replica:
             rank.received(s)
             self.run(rank, s, now)
         self.arrived.clear()
+        for rank, s in self.ready:
+            self.run(rank, s, now)
+        self.ready.clear()
         found = self._decide(now)
         if not found and not any(rank.running for rank in self.ranks):
             # an idle replica sees what is there at once
@@ -102,20 +111,36 @@ class Replica:
                 continue
             decoding = len(rank.running) * (1 + h.drafts) if h.mixed else 0
             self.prompts.append(rank.prompts(h.chunk - decoding if h.chunk > decoding else 1))
-        return any(p.tokens for p in self.prompts)
+        if not any(p.tokens for p in self.prompts):
+            return False
+        self.decoding = self._beside_prompts()
+        return True
 
-    def _make_room(self, rank: Rank) -> None:
-        """Takes the blocks of the next round, preempting until they are there."""
-        place = (self.round + 1) & (self.ring - 1)
+    def _beside_prompts(self) -> list[Rank]:
+        """Ranks that decode in a step with prompts."""
+        if self.server.mixed:
+            return [rank for rank in self.ranks if rank.running]
+        if self.server.others_wait:
+            return []
+        found = [rank for rank, p in zip(self.ranks, self.prompts, strict=True) if rank.running and not p.tokens]
+        for rank in found:
+            self._make_room(rank)
+        return [rank for rank in found if rank.running]
+
+    def _make_room(self, rank: Rank) -> bool:
+        """Takes the blocks of the next round, preempting until they are there: whether it had to."""
+        before = rank.preemptions
+        place = (self.round + 1) & (self.ring - 1)  # the ring of a rank that sits a round out is turned by one
         while (need := int(self.grow[rank.place, place])) > rank.cache.available:
             self._preempt(rank, rank.newest())
         if need:
             self.grow[rank.place, place] = 0
             rank.cache.take(need)
             rank.future -= need
+        return rank.preemptions > before
 
     def _preempt(self, rank: Rank, s: Sequence) -> None:
-        rounds = self.round - s.start
+        rounds = self.round - rank.missed - s.start
         grown = self._forget(rank, s)
         rank.stop(s, rounds)
         rank.release(s, grown)
@@ -128,8 +153,8 @@ class Replica:
         """Takes the rest of its growth out of the plan: how many blocks it has taken."""
         if s.grows is None:
             return 0
-        taken = int(np.searchsorted(s.grows, self.round, side="right"))
-        rest = s.grows[taken:]
+        taken = int(np.searchsorted(s.grows, self.round - rank.missed, side="right"))
+        rest = s.grows[taken:] + rank.missed
         np.subtract.at(self.grow[rank.place], rest & (self.ring - 1), 1)
         rank.future -= len(rest)
         return taken
@@ -146,9 +171,10 @@ class Replica:
     def _prompt_step(self) -> float:
         """Time of the slowest rank."""
         h, longest, drain, most, total = self.server, 0.0, 0.0, 0, 0
-        self.rounds = 1 if h.mixed and any(rank.running for rank in self.ranks) else 0
+        self.rounds = 1 if self.decoding else 0
+        beside = {rank.place for rank in self.decoding}
         for rank, p in zip(self.ranks, self.prompts, strict=True):
-            decoding = len(rank.running) * (1 + h.drafts) if self.rounds else 0
+            decoding = len(rank.running) * (1 + h.drafts) if rank.place in beside else 0
             total += p.tokens + decoding
             if p.tokens:
                 step, whole = h.steps.prefill(p.tokens + decoding, p.pairs, p.keys + decoding)
@@ -159,7 +185,9 @@ class Replica:
         if self.rounds:
             fullest, context = self._slowest()
             alone = h.steps.decode(fullest, context)[0] - self._spared(fullest)
-            longest = max(longest + alone - h.steps.decode(fullest, LEAST_CONTEXT)[0] + self._spared(fullest), alone)
+            if h.mixed:
+                longest += alone - h.steps.decode(fullest, LEAST_CONTEXT)[0] + self._spared(fullest)
+            longest = max(longest, alone)
         self.first_s, self.slope_s, self.drain_s = longest, 0.0, drain
         return longest
 
@@ -167,27 +195,28 @@ class Replica:
 
     def _slowest(self) -> tuple[int, float]:
         """(sequences of the fullest rank, mean context as if the rank with most cached tokens had as many)."""
-        fullest = max(len(rank.running) for rank in self.ranks)
-        return fullest, max(rank.context for rank in self.ranks) / fullest
+        fullest = max(len(rank.running) for rank in self.decoding)
+        return fullest, max(rank.context for rank in self.decoding) / fullest
 
     def _spared(self, fullest: int) -> float:
         if len(self.ranks) == 1:
             return 0.0
-        mean = sum(len(rank.running) for rank in self.ranks) / len(self.ranks)
+        mean = sum(len(rank.running) for rank in self.decoding) / len(self.ranks)
         return self.server.steps.spared(True, fullest, mean)
 
     def _stretch(self) -> None:
         """As many rounds as nothing changes in."""
         h = self.server
+        roomier = False  # a preempted sequence may fit again at once
         for rank in self.ranks:
             if rank.running and not h.mixed:
-                self._make_room(rank)
+                roomier |= self._make_room(rank)
+        self.decoding = self.ranks
         if not any(rank.running for rank in self.ranks):  # only where a prompt under way holds all blocks
             self.rounds, self.first_s, self.slope_s, self.drain_s = 1, TICK, 0.0, 0.0
             return
-        while self.ends[0][2].finish != self.ends[0][0]:
-            heapq.heappop(self.ends)
-        n = self.ends[0][0] - self.round
+        self._settle()
+        n = 1 if roomier else self.ends[0][0] - self.round
         fullest = max(len(rank.running) for rank in self.ranks)
         slow = max(self.ranks, key=lambda rank: (rank.context, rank.growth))
         context = slow.context / fullest
@@ -201,10 +230,23 @@ class Replica:
                 if rank.growth > slow.growth:
                     n = min(n, int((slow.context - rank.context) / (rank.growth - slow.growth)) + 1)
         for rank in self.ranks:
-            if n > 1 and rank.running and rank.cache.available < n * (len(rank.running) + 1):
+            most = -(-(1 + h.drafts) // h.block_tokens) * len(rank.running)  # blocks of a round
+            if n > 1 and rank.running and rank.cache.available < n * most:
                 taken = np.cumsum(self.grow[rank.place, self._places(n)])
                 n = max(int(np.searchsorted(taken, rank.cache.available, side="right")), 1)
         self.rounds, self.first_s, self.slope_s, self.drain_s = min(n, self._unseen()), d, slope * growth, 0.0
+
+    def _settle(self) -> None:
+        """Brings the first to end to the top: preempted ones are void, of a rank that sat rounds out it comes later."""
+        while self.ends:
+            at, number, s, rank = self.ends[0]
+            ends = s.finish + rank.missed
+            if s.finish < 0 or ends < at:
+                heapq.heappop(self.ends)
+            elif ends > at:
+                heapq.heapreplace(self.ends, (ends, number, s, rank))
+            else:
+                return
 
     def _unseen(self) -> int:
         """Rounds until a decision knows of the first request that came before this step and is not yet seen."""
@@ -219,11 +261,11 @@ class Replica:
         """Time of the first j rounds."""
         return j * self.first_s + self.slope_s * (0.5 * j * (j - 1))
 
-    def cut(self, at_s: float) -> float | None:
+    def cut(self, at_s: float, lag: int) -> float | None:
         """Something came at `at_s`: when the stretch under way now ends, None where that stays as it is."""
         if self.rounds <= 1:
             return None
-        gap, lag = at_s - self.start_s - TICK, self.server.lag_steps
+        gap = at_s - self.start_s - TICK
         low, high = 0, self.rounds  # the first round to start at or after the arrival
         while low < high:
             middle = (low + high) // 2
@@ -247,8 +289,9 @@ class Replica:
             self.history.extend(self.start_s + self.after(max(n, 1) - i) for i in range(min(max(n, 1), lag), 0, -1))
         self.tally.step(self, now)
         if n:
-            self.last_s = now
-            self.joined.clear()
+            for rank in self.decoding:
+                rank.last_s = now
+                rank.joined.clear()
         finished = self._advance(n) if n else []
         prompted = []
         for rank, p in zip(self.ranks, self.prompts, strict=True):
@@ -259,33 +302,40 @@ class Replica:
 
     def _advance(self, n: int) -> list[tuple[Rank, Sequence]]:
         """`n` rounds of all that run; those that end leave."""
+        if len(self.decoding) < len(self.ranks):
+            for rank, p in zip(self.ranks, self.prompts, strict=True):
+                if p.tokens and rank.running and not self.server.mixed:
+                    rank.missed += n
+                    self.grow[rank.place] = np.roll(self.grow[rank.place], n)
         places = self._places(n)
         taken = self.grow[:, places].sum(axis=1).tolist()
         self.grow[:, places] = 0
         self.round += n
         for rank, blocks in zip(self.ranks, taken, strict=True):
-            if rank.running:
-                rank.context += n * rank.growth
-                if blocks:
-                    rank.cache.take(blocks)
-                    rank.future -= blocks
+            if blocks:
+                rank.cache.take(blocks)
+                rank.future -= blocks
+        for rank in self.decoding:
+            rank.context += n * rank.growth
         out = []
+        self._settle()
         while self.ends and self.ends[0][0] <= self.round:
-            at, _, s, rank = heapq.heappop(self.ends)
-            if s.finish == at:
-                out.append((rank, s))
-                rank.stop(s, s.rounds)
-                rank.release(s, 0 if s.grows is None else len(s.grows))
-                s.finish = -1
+            _, _, s, rank = heapq.heappop(self.ends)
+            out.append((rank, s))
+            rank.stop(s, s.rounds)
+            rank.release(s, 0 if s.grows is None else len(s.grows))
+            s.finish = -1
+            self._settle()
         return out
 
     def run(self, rank: Rank, s: Sequence, now: float) -> None:
         """A sequence whose prompt is in the cache decodes from the next round on."""
-        self.joined.append((now, 1))
-        s.start, s.finish = self.round, self.round + s.rounds
+        rank.joined.append(now)
+        now_there = self.round - rank.missed  # rounds count for those that take part in them
+        s.start, s.finish = now_there, now_there + s.rounds
         rank.run(s)
-        heapq.heappush(self.ends, (s.finish, s.number, s, rank))
+        heapq.heappush(self.ends, (self.round + s.rounds, s.number, s, rank))
         block = self.server.block_tokens
         if rank.end_blocks(s) > -(-s.prompt // block):
-            s.grows = s.grow_rounds(self.round, block)
-            np.add.at(self.grow[rank.place], s.grows & (self.ring - 1), 1)
+            s.grows = s.grow_rounds(now_there, block)
+            np.add.at(self.grow[rank.place], (s.grows + rank.missed) & (self.ring - 1), 1)

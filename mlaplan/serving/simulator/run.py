@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mlaplan.serving.simulator.server import Fleet, Pool
 
 Progress = Callable[[int, int], None]  # (requests done, requests in all)
-END, ARRIVED, PROMPTED, ASKED, DECIDE = range(5)
+END, ARRIVED, READY, PROMPTED, ASKED, DECIDE = range(6)
 NO_IDS: tuple[int, ...] = ()
 
 
@@ -103,12 +103,12 @@ class _Run:
         rank.incoming.append((now, s))
         self._wake(now, replica)
 
-    def _wake(self, now: float, replica: Replica) -> None:
-        """Something has come to a replica."""
+    def _wake(self, now: float, replica: Replica, lag: int | None = None) -> None:
+        """Something has come to a replica, which its decisions know of `lag` steps later."""
         if not replica.busy:
             replica.busy = True  # one decision, however much comes at once
             self._push(now, DECIDE, replica)
-        elif (sooner := replica.cut(now)) is not None:
+        elif (sooner := replica.cut(now, replica.server.lag_steps if lag is None else lag)) is not None:
             self._push(sooner, END, replica, replica.version)
 
     def _decide(self, now: float, replica: Replica) -> None:
@@ -161,9 +161,16 @@ class _Run:
             if s.left == 1:
                 rank.release(s, 0)
                 self._finish(now + found.drain_s, s)
+            elif found.drain_s > 0:
+                self._push(now + found.drain_s, READY, (replica, rank, s))
             else:
                 replica.run(rank, s, now)
         self._push(now, DECIDE, replica)
+
+    def _ready(self, now: float, replica: Replica, rank: Rank, s: Sequence) -> None:
+        """Its first token is out of the last stage: it can decode."""
+        replica.ready.append((rank, s))
+        self._wake(now, replica, lag=0)
 
     def _prompted(self, now: float, rank: Rank, s: Sequence) -> None:
         """Its prompt is done in the prefill pool: the decode pool gets it, and this rank holds it until it is there."""
@@ -205,6 +212,8 @@ class _Run:
                 self._asked(now, what)
             elif kind == PROMPTED:
                 self._prompted(now, *what)
+            elif kind == READY:
+                self._ready(now, *what)
             else:
                 self._arrived(now, *what)
         return self._outcome()

@@ -34,7 +34,8 @@ class Steps(Protocol):
 class Server:
     """One replica: attention-DP ranks that step together, each with its own cache and queue.
 
-    mixed: decode and prompts share steps (vLLM, TensorRT-LLM), else waiting prompts go before decode (SGLang).
+    mixed: decode and prompts share steps (vLLM, TensorRT-LLM), else waiting prompts go before decode (SGLang): on their
+        rank, while other ranks go on decoding, unless they draft.
     chunk: new tokens of a step and rank; with `mixed`, decoding tokens come out of it.
     slots, kv_tokens: most sequences in flight and cache tokens of one rank. block_tokens: cache tokens taken at once.
     set_aside: share of the output still to come for which admission keeps room: 0 admits a request as soon as its
@@ -60,6 +61,11 @@ class Server:
     front_end_s: float = 0.0
     front_end_per_token_s: float = 0.0
     prefix_cache: bool = True
+
+    @property
+    def others_wait(self) -> bool:
+        """Whether prompts on one rank keep all others from decoding."""
+        return not self.mixed and self.drafts > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ prefill   over new tokens and reach, the mean context that a new token attends t
 
     f(T, pairs, keys) = grid(T, pairs / T) + key_s (keys - keys of one prompt with as many tokens and pairs)
 
-experts   the part of a step that routed experts compute: it goes with the tokens of all ranks, not with those of the
-          fullest, so where ranks have unequal work the mean counts. The exchange between ranks goes with the fullest.
+experts   what experts and those who gather tokens do goes with the tokens of all ranks, not with those of the fullest
+          one: a step is shorter by gain (1 - mean / fullest), linear between all ranks having as much work and one
+          having all of it. A dispatch goes with the fullest.
 
 A node (T, r) is the step of T tokens out of prompts of 2 r tokens with nothing cached: whole prompts where T is larger,
 else a mean chunk of one, which attends to r + T/2 keys. Kernels round up to tiles; between nodes a step may be up to a
@@ -25,8 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlaplan.costs import phases
-from mlaplan.costs import step as layers
-from mlaplan.costs.factor import Memo, Spread, Table
+from mlaplan.costs.factor import Table
 from mlaplan.costs.operators import Prefill
 from mlaplan.serving.step_tables import TOKENS_AT_LEAST, grid
 from mlaplan.strategy import Strategy, to_table
@@ -50,7 +50,7 @@ class StepGrid:
     ) -> None:  # fmt: skip
         """decode_s[batch, context]; step_s and pass_s[tokens, reach]: until the next step can start, and to the end.
 
-        experts: seconds by batch and by tokens.
+        experts: the gain by batch and by tokens. [s]
         """
         self.batches, self.contexts = np.asarray(batches, float), [float(c) for c in contexts]
         self.decode_s = np.asarray(decode_s, float)
@@ -94,8 +94,7 @@ class StepGrid:
         if self.experts is None or mean >= fullest:
             return 0.0
         nodes, values = (self.batches, self.experts[0]) if decode else (self.tokens, self.experts[1])
-        at = np.interp((mean, fullest), nodes, values)
-        return float(at[1] - at[0])
+        return float(np.interp(fullest, nodes, values)) * (1.0 - mean / fullest)
 
 
 def _place(nodes: list[float], x: float) -> tuple[int, float]:
@@ -133,7 +132,8 @@ def priced(
     rows = Table(to_table([replace(strategy, batch=b) for b in batches]))
     need = np.zeros(len(batches))
     contexts = _nodes(most_context, CONTEXT_NODES)
-    columns = [phases.decode(s, rows, c, budget, need) for c in contexts]  # a memo holds for one context
+    # a memo holds for one context
+    columns = [phases.decode(s, rows, c, budget, need, gain=c == contexts[0]) for c in contexts]
     decode_s = np.stack([np.broadcast_to(c["decode_s"], len(batches)) for c in columns], axis=1)
     kv_tokens = int(np.ravel(columns[-1]["kv_tokens"])[-1])
     cut = int(np.ravel(columns[-1]["cut"])[-1])
@@ -152,32 +152,14 @@ def priced(
     steps, passes = (np.stack(c, axis=1) for c in zip(*(step(Prefill(2 * r)) for r in reaches), strict=True))
     experts = None
     if strategy.dp > 1:
-        decode_share, prefill_share = _expert_shares(s, rows, table, tokens, contexts[-1])
-        experts = decode_share * decode_s[:, -1], prefill_share * steps[:, len(reaches) // 2]
+        rest = 1.0 - 1.0 / strategy.dp  # of the gain, what one rank alone has
+        lone = phases.prefill(s, table, np.array(tokens), Prefill(2 * reaches[len(reaches) // 2]), cuts)
+        at_least = np.maximum(lone["prefill_lone_s"], lone["prefill_host_s"])
+        experts = columns[0]["decode_gain_s"] / rest, np.maximum(lone["prefill_s"] - at_least, 0.0) / rest
     found = StepGrid(
         batches, contexts, decode_s, tokens, reaches, steps, passes, _key_s(step, tokens, reaches, steps), experts
     )
     return found, kv_tokens
-
-
-def _expert_shares(
-    s: Setting, rows: Table, prompts: Table, tokens: Sequence[int], context: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Share of routed experts' kernels in the layers of a decode round by batch, and of a prefill step by tokens."""
-    decode = layers.decode_blocks(s, layers.decode_cells(rows), context, Memo())
-    cells = layers.prefill_cells(prompts, np.array(tokens))
-    prefill = layers.prefill_blocks(s, cells, Prefill(2 * FEWEST_KEYS), Memo())
-    routed = [name for name, f in s.model.ffn.items() if f.kind == "moe"]
-    counts: dict[str, int] = {}
-    for run in s.model.layers:
-        for name in (*run.attention, *run.ffn):
-            counts[name] = counts.get(name, 0) + run.count
-
-    def share(blocks: Spread) -> NDArray[np.float64]:
-        whole = sum(n * (blocks[f"{name}.chip"] + blocks[f"{name}.link"]) for name, n in counts.items())
-        return np.asarray(sum(counts[name] * blocks[f"{name}.chip"] for name in routed) / whole)
-
-    return share(decode), share(prefill)
 
 
 def _key_s(

@@ -49,6 +49,7 @@ class Rank:
         self.waiting: list[Job] = []
         self.filling: list[Job] = []
         self.running: list[Job] = []
+        self.draining: list[tuple[float, Job]] = []  # (when the first token is out, job)
         self.extra: dict[int, int] = {}  # job: tokens about to be written by the step under way
         self.lengths: dict[int, int] = {}  # prompts as they were sent
         self.letting_go = self.turns = self.preemptions = self.evictions = 0
@@ -57,7 +58,7 @@ class Rank:
         return -(-tokens // self.server.block_tokens)
 
     def admitted(self) -> list[Job]:
-        return self.filling + self.running
+        return self.filling + [j for _, j in self.draining] + self.running
 
     def held_by(self, j: Job) -> int:
         return self.blocks(self.extra.get(j.number, j.tokens())) - len(j.used) * self.per
@@ -180,6 +181,9 @@ def run(
     now, starts, finished = 0.0, [0.0] * h.lag_steps, 0
     while finished < n:
         route(now, True)
+        for r in ranks:
+            r.running += [j for at, j in r.draining if at <= now + TICK]
+            r.draining = [(at, j) for at, j in r.draining if at > now + TICK]
         for attempt in range(2):
             known = (starts[0] if h.lag_steps and attempt == 0 else now) + TICK
             if attempt == 1:
@@ -196,37 +200,41 @@ def run(
             if prompts or any(r.running for r in ranks):
                 break
         else:
-            if not coming:
+            later = [c.seen for c in coming[:1]] + [at for r in ranks for at, _ in r.draining]
+            if not later:
                 raise AssertionError("nothing to do and not all is done")
-            now = coming[0].seen
+            now = min(later)
             continue
-        decoding = [len(r.running) for r in ranks]
-        rounds_now = not prompts or (h.mixed and any(decoding))
-        if not prompts and not h.mixed:
-            for r in ranks:
+        # who decodes: all, or with prompts that go first those ranks that have none; none with drafts
+        takes_part = [h.mixed or not prompts or not (p or h.drafts) for p in steps]
+        for r, does in zip(ranks, takes_part, strict=True):
+            if does and not h.mixed:
                 claim(r, preempted)
-            decoding = [len(r.running) for r in ranks]
+        decoding = [len(r.running) if does else 0 for r, does in zip(ranks, takes_part, strict=True)]
+        rounds_now = any(decoding)
         began = now
         b = max(decoding)
         context = 0.0
         if b:
-            context = max(sum(j.prompt + j.decoded * (j.left - 1) / j.rounds for j in r.running) for r in ranks) / b
-        took, most, total = 0.0, 0, 0
+            contexts = [sum(j.prompt + j.decoded * (j.left - 1) / j.rounds for j in r.running) for r in ranks]
+            context = max(c for c, does in zip(contexts, takes_part, strict=True) if does) / b
+        took, most, total, drain = 0.0, 0, 0, 0.0
         spared = h.steps.spared(True, b, sum(decoding) / len(ranks))
-        for r, p in zip(ranks, steps, strict=True):
+        for p, running in zip(steps, decoding, strict=True):
             new = sum(t for _, _, t in p)
-            own = len(r.running) * (1 + h.drafts) * h.mixed
+            own = running * (1 + h.drafts) if prompts else 0
             total += new + own
             if new:
                 pairs = sum(t * (s + t / 2) for _, s, t in p)
                 keys = sum(s + t for _, s, t in p)
-                step = h.steps.prefill(new + own, pairs, keys + own)[0]
+                step, whole = h.steps.prefill(new + own, pairs, keys + own)
+                drain = max(drain, whole - step)
                 if step > took:
                     took, most = step, new + own
         took -= h.steps.spared(False, most, total / len(ranks))
         if prompts and rounds_now:
             alone = h.steps.decode(b, context)[0] - spared
-            took = max(took + alone - (h.steps.decode(b, 1.0)[0] - spared), alone)
+            took = max(took + (alone - (h.steps.decode(b, 1.0)[0] - spared)) * h.mixed, alone)
         elif not prompts:
             took = h.steps.decode(b, context)[0] - spared if b else TICK
         if h.lag_steps:
@@ -235,8 +243,8 @@ def run(
         route(now, False)
         # results: outputs that end, then prompts that are done
         ended: list[tuple[int, Job, Rank]] = []
-        for r in ranks:
-            if rounds_now:
+        for r, does in zip(ranks, takes_part, strict=True):
+            if does:
                 for j in r.running:
                     j.decoded += 1
                     if j.decoded == j.rounds:
@@ -258,12 +266,14 @@ def run(
                     continue
                 r.filling.remove(j)
                 if out["first"][j.number] != out["first"][j.number]:
-                    out["first"][j.number] = now
+                    out["first"][j.number] = now + drain
                 if j.left == 1:
                     r.let_go(j)
-                    out["end"][j.number] = now
+                    out["end"][j.number] = now + drain
                     finished += 1
-                    over(now)
+                    over(now + drain)
+                elif drain:
+                    r.draining.append((now + drain, j))
                 else:
                     r.running.append(j)
     out["preempted"], out["hits"] = preempted, hits

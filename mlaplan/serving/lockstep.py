@@ -1,0 +1,236 @@
+"""Attention-DP ranks that step together: how often some rank has a prompt, and what that costs the others.
+
+The experts of every layer serve all ranks, so no rank ends a step before the slowest: a prompt on one of them makes
+the step long for all. Model: D ranks with equal loads; in every slot each gets units of work, a unit being a step's
+share of prompts (`step_tokens`), mu of them on average, independently of the others and of slots before.
+
+A slot and its duration, with p the chance that some rank has a unit, v the most units of a rank and u those of all in
+a step that has some:
+    step = z + (s_1 - z) v + (s_D - s_1) (u - v) / (D - 1)
+    mixed          a step; all decode in it        t_L = max( step + (s_D - z) b q / T, host ) + t_d - z
+    prompts first  a step; ranks without decode    t_L = max( step, host )
+                                                   tau = (1 - p) t_d + p max(t_L, t_d), both
+    with drafts    a round, then all prompts       tau = t_d + p t_L, or one after the other with v = 1
+s_D, s_1: a prefill step of T tokens on every rank and on one alone; t_d: a decode round of b sequences of q tokens, z
+of it without what the cached context adds, as if of hardly any token. Between these points a step is taken as linear in
+the most units of a rank and in the units of all; host: launches, which a step takes at least.
+
+One unit fits a step (the chunk holds no second one, or prompts are cut): rank busy with f = min(mu, 1),
+    p = V = 1 - (1 - f)^D
+several fit: units are Poisson, p = 1 - exp(-D mu), V = sum over j > 0 of 1 - F(j - 1; mu)^D, f = 1 - exp(-mu).
+
+Closed loop: b sequences are always there, and a request is there for L steps, c of its prompt, one until the scheduler
+sees it, n rounds: mu = c' b / L (c' units of a prompt). Prompts first: its own rank decodes in 1 - f of the steps,
+mu (c + 1 + n / (1 - f)) = c' b, the smallest root. With drafts a slot has one round: mu = c' b / n.
+
+Open loop: prompts come at l a rank and second, steps are short (t_d) or long (t_L); some prompt is under way in the
+next step of a short one with p_S = 1 - exp(-D l t_d), and a run of long ones ends with q = (1 - exp(-a)) /
+(exp(a c) - 1), a = D l t_L (a discrete M/D/oo with service c): share of long steps = p_S / (q + p_S).
+
+Sources: SGLang and vLLM let each rank schedule by itself and meet at every MoE layer (sgl-project/sglang,
+python/sglang/srt/managers/scheduler.py, prepare_mlp_sync_batch; vllm-project/vllm, vllm/v1/engine/core.py,
+DPEngineCoreProc). Delaying prompts until all ranks have one is an option of some, off by default, and not modelled.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlaplan.costs.roofline import Numeric
+
+NODES = np.geomspace(1e-3, 256.0, 160)  # mu at which the most units are tabulated
+FIXED_POINT_PASSES = 3
+NEWTON_STEPS = 5
+LONGEST_RUN = 50.0  # exponent above which long steps are all there is
+
+
+class Ranks(NamedTuple):
+    """Ranks in lockstep, columns or scalars, one row each. Times in seconds."""
+
+    ranks: Numeric  # D, above 1
+    sequences: Numeric  # b, in flight on a rank; below 1 where there are fewer requests than ranks
+    rounds: Numeric  # n
+    decode_s: Numeric  # t_d
+    core_s: Numeric  # of it, what the context adds
+    all_s: Numeric  # s_D and s_1, not waiting for the host
+    lone_s: Numeric
+    units: Numeric  # c' = new tokens / step tokens: below 1 where a step has several prompts
+    riding: Numeric  # b q / T
+    room: Numeric  # units that a chunk holds
+    drafts: Numeric  # whether sequences draft
+    mixed: bool
+    host_s: Numeric  # that the host takes for a step with prompts at least
+    drain_s: Numeric  # from the slowest stage of a prompt's last step to its first token
+    front_s: float  # F
+
+    @property
+    def several(self) -> Numeric:
+        """Whether a step can have more than one unit of a rank."""
+        return np.asarray(self.room) >= 2
+
+    @property
+    def passes(self) -> Numeric:
+        """c: steps that compute a part of a prompt."""
+        return np.maximum(self.units, 1.0)
+
+    @property
+    def floor_s(self) -> Numeric:
+        """z"""
+        return np.clip(self.decode_s - self.core_s, 0.0, self.lone_s)
+
+    @property
+    def wait(self) -> Numeric:
+        """Whether prompts on one rank keep the others from decoding."""
+        return np.asarray(self.drafts) & (not self.mixed)
+
+
+class Slot(NamedTuple):
+    """What a slot is like on average."""
+
+    units: Numeric  # mu
+    some: Numeric  # p
+    most: Numeric  # V
+    seconds: Numeric  # tau
+    rounds_share: Numeric  # of a slot, rounds that a sequence in decode takes part in
+    with_prompts: Numeric  # share of the time that prompts take from decode
+    rest_s: Numeric = 0.0  # of a step under way, for who comes at any time
+    long_s: Numeric = 0.0  # of a step with prompts
+
+
+def some_and_most(ranks: Numeric, units: Numeric, several: Numeric) -> tuple[Numeric, Numeric]:
+    """(p, V): chance that some rank has a unit, expected most units of a rank."""
+    one = -np.expm1(ranks * np.log1p(-np.minimum(units, 1.0 - 1e-12)))
+    if not np.any(several):
+        return one, one
+    some = -np.expm1(-ranks * units)
+    return np.where(several, some, one), np.where(several, most_units(ranks, units), one)
+
+
+def most_units(ranks: Numeric, units: Numeric) -> Numeric:
+    """E of the largest of D Poisson numbers of this mean."""
+    d, mu = np.broadcast_arrays(np.asarray(ranks), np.asarray(units, dtype=float))
+    out = np.empty(mu.shape)
+    for one in set(d.ravel().tolist()):
+        rows = d == one
+        out[rows] = np.interp(mu[rows], NODES, _table(int(one))) * np.minimum(mu[rows] / NODES[0], 1.0)
+    return out
+
+
+@lru_cache(maxsize=256)
+def _table(ranks: int) -> NDArray[np.float64]:
+    """At the nodes: sum over j > 0 of 1 - F(j - 1)^D."""
+    return np.array([_largest(ranks, float(mu)) for mu in NODES])
+
+
+def _largest(ranks: int, mu: float) -> float:
+    reach = int(mu + 12.0 * math.sqrt(mu) + 24.0)
+    j = np.arange(reach)
+    log = j * math.log(mu) - mu - np.array([math.lgamma(k + 1.0) for k in j])
+    below = np.minimum(np.cumsum(np.exp(log)), 1.0)
+    return float(np.sum(1.0 - below**ranks))
+
+
+def long_s(k: Ranks, everyone: Numeric, most: Numeric, decoding: Numeric = True) -> Numeric:
+    """A step with so many units on all ranks together and on the fullest; decoding: whether anyone decodes in it."""
+    others = np.maximum(everyone - most, 0.0) / (k.ranks - 1.0)
+    step = k.floor_s + (k.lone_s - k.floor_s) * most + (k.all_s - k.lone_s) * others
+    if not k.mixed:
+        return np.maximum(step, k.host_s)
+    # decoding tokens of all ranks in the products that they share with prompts, and what the context adds
+    riding = np.where(decoding, (k.all_s - k.floor_s) * k.riding, 0.0)
+    return np.maximum(step + riding, k.host_s) + np.where(decoding, np.minimum(k.core_s, k.decode_s), 0.0)
+
+
+def closed(k: Ranks) -> Slot:
+    """The slot of a closed loop."""
+    most = np.maximum(k.room, 1.0)
+    return _slot(k, np.minimum(_closed_units(k), most if k.mixed else np.where(k.drafts, np.inf, most)))
+
+
+def _closed_units(k: Ranks) -> Numeric:
+    wanted = k.units * k.sequences
+    if k.mixed:
+        return wanted / (k.passes + 1.0 + k.rounds)
+    a = k.passes + 1.0
+    b = a + k.rounds + wanted
+    first = 2.0 * wanted / (b + np.sqrt(np.maximum(b * b - 4.0 * a * wanted, 0.0)))
+    if np.any(k.several):
+        mu = np.log1p(wanted / np.maximum(k.rounds, 1e-9))  # never below the root, from where Newton's steps fall
+        for _ in range(NEWTON_STEPS):
+            grown = k.rounds * np.exp(mu)
+            mu = mu - (mu * (a + grown) - wanted) / (a + grown * (1.0 + mu))
+        first = np.where(k.several, mu, first)
+    if not np.any(k.drafts):
+        return first
+    return np.where(k.drafts, wanted / np.maximum(k.rounds, 1.0), first)
+
+
+def _slot(k: Ranks, mu: Numeric) -> Slot:
+    p, most = some_and_most(k.ranks, mu, k.several)
+    some = np.maximum(p, 1e-300)
+    prompts = long_s(k, k.ranks * mu / some, most / some)
+    tau = (1.0 - p) * k.decode_s + p * np.maximum(prompts, k.decode_s)
+    if k.mixed:
+        return Slot(mu, p, most, tau, 1.0, 1.0 - k.decode_s / tau)
+    share, taken = _without_prompts(k, mu), 1.0 - (1.0 - p) * k.decode_s / tau
+    if not np.any(k.drafts):
+        return Slot(mu, p, most, tau, share, taken)
+    # all prompts of a round are done before the next: those of a rank that do not fit one step one after the other
+    each = mu / k.passes
+    in_turn = most_units(k.ranks, each)
+    one_by_one = k.passes * in_turn * long_s(k, k.ranks * each / np.maximum(in_turn, 1e-300), 1.0)
+    after = np.where(k.several, p * prompts, one_by_one)
+    tau = np.where(k.drafts, k.decode_s + after, tau)
+    return Slot(mu, p, most, tau, np.where(k.drafts, 1.0, share), np.where(k.drafts, after / tau, taken))
+
+
+def open_loop(k: Ranks, rate: Numeric) -> Slot:
+    """The step of an open loop, `rate` prompts a rank and second; 1 / rounds_share is infinite where it is too much."""
+    short, units, most = k.decode_s, k.units, np.minimum(k.units, 1.0)
+    arriving = k.ranks * rate
+    starts = -np.expm1(-arriving * short)
+    some: Numeric = 1.0
+    tau = long = short
+    for _ in range(FIXED_POINT_PASSES):
+        step = long_s(k, units, most)
+        long = np.maximum(step, np.where(k.wait, 0.0, short))
+        a = np.minimum(arriving * long, LONGEST_RUN / k.passes)
+        ends = -np.expm1(-a) / np.expm1(np.maximum(a * k.passes, 1e-300))
+        some = starts / (ends + starts)
+        tau = some * long + (1.0 - some) * short
+        units = np.maximum(arriving * k.units * tau / np.maximum(some, 1e-300), np.minimum(k.units, 1.0))
+        if np.any(k.several):
+            at_once = np.minimum(rate * long, NODES[-1])
+            of_one = most_units(k.ranks, at_once) / np.maximum(-np.expm1(-k.ranks * at_once), 1e-300)
+            most = np.where(k.several, np.minimum(k.units, 1.0) * of_one, most)
+    mu = rate * k.units * tau
+    share = np.ones_like(tau) if k.mixed else np.where(k.wait, 1.0 - some, _without_prompts(k, mu))
+    share = np.where(mu < np.maximum(k.room, 1.0), share, 0.0)
+    taken = 1.0 - short / tau if k.mixed else some * long / tau
+    rest = (some * long**2 + (1.0 - some) * short**2) / (2.0 * tau)
+    return Slot(mu, some, some * most, tau, share, taken, rest, long)
+
+
+def _without_prompts(k: Ranks, mu: Numeric) -> Numeric:
+    """Share of steps in which a rank has no prompts, so that it decodes."""
+    return np.where(k.several, np.exp(-mu), np.maximum(1.0 - mu, 0.0))
+
+
+def request_s(k: Ranks, slot: Slot) -> Numeric:
+    """Seconds per request and rank at this slot: 1 / X = c' tau / mu."""
+    return k.units * slot.seconds / slot.units
+
+
+def own_step_s(k: Ranks, slot: Slot, others: Numeric) -> Numeric:
+    """A step with a unit of one's own. others: whether there is any other request."""
+    most = np.where(k.several, np.maximum(slot.most / np.maximum(slot.some, 1e-12), 1.0), 1.0)
+    everyone = 1.0 + np.where(k.several, k.ranks, k.ranks - 1.0) * slot.units
+    return np.where(others, long_s(k, everyone, most), long_s(k, 1.0, 1.0, decoding=False))
+
+
+__all__ = ["Ranks", "Slot", "closed", "open_loop", "own_step_s", "request_s"]

@@ -1,0 +1,209 @@
+"""What one strategy serves: a rank by itself, and ranks that step together."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any, NamedTuple
+
+NAN = float("nan")
+
+
+class Load(NamedTuple):
+    request_s: float
+    wait_s: float
+    service_s: float
+    share: float
+    round_s: float
+
+
+def served(e: Any, st: Any, work: Any, tokens: float, x: dict[str, float], step_tokens: int) -> dict[str, float]:
+    """X = min(1 / (t_p + n t_d / b), b / (W + S + n t_d)), and by Little's law what follows from it."""
+    ranks, chips = st.dp * st.replicas, st.tp * st.dp * st.pp * st.replicas
+    offered = None if work.concurrency is None else work.concurrency / ranks
+    b = float(st.batch) if offered is None else min(float(st.batch), offered)
+    arriving = None if work.rate is None else work.rate / ranks
+    n = (work.osl - 1) / tokens
+    front = float(e.front_end_s) + float(e.front_end_per_token_s) * work.isl
+    t_d = x["decode_s"]
+    if x["decode_gain_s"]:
+        there = b if arriving is None else arriving * n * t_d + 1 / st.dp
+        t_d -= x["decode_gain_s"] * (1 - min(max(there, 1 / st.dp), 1.0)) / (1 - 1 / st.dp)
+        x = x | {"decode_s": t_d}
+    if st.dp == 1:
+        closed, at_rate = _alone(e, work, x, step_tokens, b, n, arriving)
+    else:
+        together = Together(e, st, work, x, step_tokens, b, n, front)
+        closed, at_rate = together.closed(), together.at(arriving) if arriving is not None else None
+    present, active = min(b, 1.0), max(b, 1.0)
+    held = closed.service_s + closed.wait_s
+    stay = max(active * closed.request_s, held + n * t_d)
+    rate = present * active / stay
+    queue = 0.0 if offered is None else max(offered - st.batch, 0.0) / rate
+    total, tpot, wait, service, share, there = rate * ranks, NAN, closed.wait_s, closed.service_s, closed.share, b
+    if st.dp == 1:
+        share = rate * (work.isl - work.prefix_tokens) / step_tokens * x["prefill_s"]
+    if n > 0:
+        tpot = (stay - held) / (n * tokens)
+    if at_rate is not None:
+        total, wait = min(total, work.rate), at_rate.wait_s
+        flying = arriving * (at_rate.service_s + n * at_rate.round_s)
+        there = min(flying, b)
+        if flying <= b:
+            service, share, tpot = at_rate.service_s, at_rate.share, at_rate.round_s / tokens if n > 0 else NAN
+    return {
+        "ttft_s": wait + queue + service + front,
+        "queue_s": wait + queue,
+        "tpot_s": tpot,
+        "requests_per_s": total,
+        "capacity_per_s": rate * ranks,
+        "tok_s_chip": total * work.osl / chips,
+        "tok_s_user": 1.0 / tpot,
+        "prefill_share": min(share, 1.0),
+        "sequences": there,
+    }
+
+
+def _alone(
+    e: Any, work: Any, x: dict[str, float], step_tokens: int, b: float, n: float, arriving: float | None
+) -> tuple[Load, Load | None]:
+    """One rank: a prompt holds up its own decode only."""
+    t_d, pieces = x["decode_s"], (work.isl - work.prefix_tokens) / step_tokens
+    t_p, passes = pieces * x["prefill_s"], max(pieces, 1.0)
+    mixing = (t_d * (math.ceil(passes) if e.mixed_prefill else 1)) if b > 1 else 0.0
+    service = (passes - 1.0) * x["prefill_s"] + x["prefill_pass_s"] + x["prefill_late_s"] + mixing
+    present, active = min(b, 1.0), max(b, 1.0)
+    busy = t_p + n * t_d / active
+    rho = min(present * t_p / busy, 1.0)
+    closed = Load(busy, min(rho / 2.0, active - 1.0) * t_p, service, rho, t_d)
+    if arriving is None:
+        return closed, None
+    taken = min(arriving * t_p, 1.0)
+    free = max(1.0 - taken, 1e-9)
+    return closed, Load(busy, taken / (2.0 * free) * t_p, service, taken, t_d / free)
+
+
+class Together:
+    """D ranks that step together: slots in which some rank has a unit of a prompt are long for all."""
+
+    def __init__(
+        self, e: Any, st: Any, work: Any, x: dict[str, float], step_tokens: int, b: float, n: float, front: float
+    ) -> None:
+        self.d, self.b, self.n, self.front = st.dp, b, n, front
+        self.t_d, self.core = x["decode_s"], x["decode_core_s"]
+        self.even, self.lone, self.host = x["prefill_even_s"], x["prefill_lone_s"], x["prefill_host_s"]
+        self.drain = x["prefill_pass_s"] - x["prefill_s"] + x["prefill_late_s"]
+        self.pieces = (work.isl - work.prefix_tokens) / step_tokens
+        self.passes = max(self.pieces, 1.0)
+        self.riding = b * (1.0 + st.mtp) / step_tokens
+        self.room = st.prefill_chunk // step_tokens
+        self.several = self.room >= 2
+        self.mixed, self.stalls = e.mixed_prefill, st.mtp > 0 and not e.mixed_prefill
+        self.least = min(max(self.t_d - self.core, 0.0), self.lone)
+        self.others = b * st.dp > 1.0
+
+    def step(self, everyone: float, most: float, decoding: bool = True) -> float:
+        spread = (self.even - self.lone) * max(everyone - most, 0.0) / (self.d - 1.0)
+        prompts = self.least + (self.lone - self.least) * most + spread
+        if not self.mixed or not decoding:
+            return max(prompts, self.host)
+        return max(prompts + (self.even - self.least) * self.riding, self.host) + min(self.core, self.t_d)
+
+    def own(self, mu: float, most: float, some: float) -> float:
+        """All steps with one's own prompt."""
+        if not self.others:
+            return self.passes * self.step(1.0, 1.0, False)
+        fullest = max(most / max(some, 1e-12), 1.0) if self.several else 1.0
+        everyone = 1.0 + (self.d if self.several else self.d - 1.0) * mu
+        return self.passes * self.step(everyone, fullest)
+
+    def units(self) -> float:
+        """mu of a closed loop."""
+        wanted = self.pieces * self.b
+        if self.mixed:
+            return min(wanted / (self.passes + 1.0 + self.n), max(self.room, 1.0))
+        if self.stalls:
+            return wanted / max(self.n, 1.0)
+        a = self.passes + 1.0
+        if self.several:
+            mu = math.log1p(wanted / max(self.n, 1e-9))
+            for _ in range(5):
+                grown = self.n * math.exp(mu)
+                mu -= (mu * (a + grown) - wanted) / (a + grown * (1.0 + mu))
+            return min(mu, max(self.room, 1.0))
+        whole = a + self.n + wanted
+        return min(2.0 * wanted / (whole + math.sqrt(max(whole * whole - 4.0 * a * wanted, 0.0))), 1.0)
+
+    def decodes(self, mu: float) -> float:
+        return math.exp(-mu) if self.several else max(1.0 - mu, 0.0)
+
+    def closed(self) -> Load:
+        mu, d = self.units(), self.d
+        if self.several:
+            some, most = -math.expm1(-d * mu), largest(d, mu)
+        else:
+            some = most = -math.expm1(d * math.log1p(-min(mu, 1.0 - 1e-12)))
+        long = self.step(d * mu / max(some, 1e-300), most / max(some, 1e-300))
+        tau = (1.0 - some) * self.t_d + some * max(long, self.t_d)
+        share = 1.0 - (self.t_d if self.mixed else (1.0 - some) * self.t_d) / tau
+        each = tau if self.mixed else tau / self.decodes(mu) if self.decodes(mu) else float("inf")
+        if self.stalls:
+            turns = largest(d, mu / self.passes)
+            after = self.passes * turns * self.step(d * mu / self.passes / max(turns, 1e-300), 1.0)
+            after = some * long if self.several else after
+            tau = self.t_d + after
+            share, each = after / tau, tau
+        own = self.own(mu, most, some)
+        wait = min(mu / 2.0, max(self.b - 1.0, 0.0)) * own
+        if self.others:
+            steps = 1.0 + (math.ceil(self.front / self.t_d) - 1.0) * (1.0 - some) if self.front else 0.0
+            wait += max(steps * tau - self.front, 0.0) + tau
+        taken = self.pieces * tau / mu * min(self.b, 1.0) if self.others else 0.0
+        return Load(taken, wait, own + self.drain, share, each)
+
+    def at(self, rate: float) -> Load:
+        """An open loop: runs of long steps begin after a short one in which prompts came."""
+        d, units, most = self.d, self.pieces, min(self.pieces, 1.0)
+        for _ in range(3):
+            long = self.step(units, most)
+            long = long if self.stalls else max(long, self.t_d)
+            a = min(d * rate * long, 50.0 / self.passes)
+            begins = -math.expm1(-d * rate * self.t_d)
+            some = begins / (-math.expm1(-a) / math.expm1(a * self.passes) + begins)
+            tau = some * long + (1.0 - some) * self.t_d
+            units = max(d * rate * self.pieces * tau / some, min(self.pieces, 1.0))
+            if self.several:
+                came = min(rate * long, 256.0)
+                most = min(self.pieces, 1.0) * largest(d, came) / -math.expm1(-d * came)
+        mu = rate * self.pieces * tau
+        decoding = 1.0 if self.mixed else 1.0 - some if self.stalls else self.decodes(mu)
+        decoding = decoding if mu < max(self.room, 1.0) else 0.0
+        each = tau / max(decoding, 1e-9)
+        share = 1.0 - self.t_d / tau if self.mixed else some * long / tau
+        rest = (some * long**2 + (1.0 - some) * self.t_d**2) / (2.0 * tau)
+        meets = -math.expm1(-d * rate * (self.n * each + self.passes * tau))
+        own = self.own(mu, some * most, some)
+        rho = min(rate * own * min(self.pieces, 1.0), 1.0)
+        wait = rho / (2.0 * max(1.0 - rho, 1e-9)) * own + meets * (rest + tau)
+        return Load(0.0, wait, own + self.drain, share, each)
+
+
+NODES = [1e-3 * 256e3 ** (i / 159) for i in range(160)]
+
+
+def largest(ranks: int, mu: float) -> float:
+    """Mean of the largest of so many Poisson numbers, linear between tabulated means."""
+    if mu <= NODES[0]:
+        return node(ranks, 0) * mu / NODES[0]
+    i = min(next((i for i, m in enumerate(NODES) if m >= mu), len(NODES) - 1), len(NODES) - 1)
+    u = min((mu - NODES[i - 1]) / (NODES[i] - NODES[i - 1]), 1.0)
+    return node(ranks, i - 1) + u * (node(ranks, i) - node(ranks, i - 1))
+
+
+@cache
+def node(ranks: int, i: int) -> float:
+    mu, below, total = NODES[i], 0.0, 0.0
+    for j in range(int(mu + 12 * math.sqrt(mu) + 24)):
+        below = min(below + math.exp(j * math.log(mu) - mu - math.lgamma(j + 1.0)), 1.0)
+        total += 1.0 - below**ranks
+    return total
