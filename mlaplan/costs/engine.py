@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from mlaplan.costs.kv import GROUPED
 from mlaplan.costs.merge import Merge
 from mlaplan.costs.roofline import Numeric
 from mlaplan.costs.routing import load_spread
@@ -51,11 +52,14 @@ class CoreMode(NamedTuple):
 
     compute: native (products in the cache's dtype), upcast (each tile widened to 16 bit) or cast_pool (the whole
     pool widened before the kernel, `cast_bytes` of traffic per element at `cast_share` of the bandwidth).
+    pass_heads: heads of a chip from which on prompts read a cache with scales per group by a pass that widens it;
+        with fewer they go through the decode kernel.
     """
 
     compute: str = "native"
     cast_bytes: float = 0.0
     cast_share: float = 1.0
+    pass_heads: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,9 @@ class EngineCosts:
         return limit
 
     def core_mode(self, kv_dtype: str) -> CoreMode:
-        return self.core_modes.get(kv_dtype, CoreMode())
+        """How a cache of this dtype is computed with; one that no backend reads, as a backend would have to."""
+        known = self.core_modes.get(kv_dtype)
+        return CoreMode("upcast" if kv_dtype in GROUPED else "native") if known is None else known
 
     def with_imbalance(self, factor: float) -> EngineCosts:
         return replace(self, imbalance=exactly(factor))
@@ -153,7 +159,7 @@ def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
         kernel = profile.kernel(chip.efficiency_class, attention, dtype)
         cast = kernel.cast
         share = (float(cast.bytes_per_element), float(cast.bandwidth)) if cast else (0.0, 1.0)
-        modes[dtype] = CoreMode(kernel.kv_compute, *share)
+        modes[dtype] = CoreMode(kernel.kv_compute, *share, kernel.prefill_pass_heads)
     ranks = sorted({n for row in profile.all_reduce if chip.efficiency_class in row.chips for n in row.ranks})
     return EngineCosts(
         name=profile.label,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mlaplan.costs import kv
+from mlaplan.costs import dequantise, kv
 from mlaplan.costs.collectives import Group
 from mlaplan.costs.kernels import Work
 from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op
@@ -62,14 +62,16 @@ def decode_ops(m: Machine, a: GQA, s: DecodeShape) -> list[Op]:
     nbytes = s.batch * context * row + 2 * t * heads * a.head_dim * ACTIVATION_BYTES
     ops = _projections(m, a, t, h, h_kv, s.attn_tp)
     core = m.core("attention_core", "gqa_decode", Work(flops, padded, nbytes))
+    read = s.batch * context * kv.scaled_numbers(a, m.kv_dtype) * local_kv_share(a, s.attn_tp)
+    cores = [core, *dequantise.in_core(m, core, read, s.q_len * ceil_div(heads, h_kv))]
     if s.layout == "sequence_sharded":
         ops += [
             m.collective("dcp_query_gather", "all_gather", t * heads * a.head_dim * ACTIVATION_BYTES, Group(s.dcp)),
-            core,
+            *cores,
             *(m.collective(*p, Group(s.dcp)) for p in merge_parts(m.engine.merge, t, heads, a.head_dim, s.dcp)),
         ]
     else:
-        ops.append(core)
+        ops += cores
     return ops + _output(m, a, t, h, s.attn_tp)
 
 
@@ -79,9 +81,12 @@ def prefill_ops(m: Machine, a: GQA, s: PrefillShape) -> list[Op]:
     flops = core_flops(s.pairs / s.cp, h, a.head_dim)
     nbytes = (2 * t * h + 2 * s.kv_tokens * h_kv) * a.head_dim * ACTIVATION_BYTES
     kv_width = 2 * h_kv * a.head_dim * ACTIVATION_BYTES
+    core = m.core("attention_core", "gqa_prefill", Work(flops, flops, nbytes), "bf16")
+    earlier, share = s.kv_tokens - s.tokens, local_kv_share(a, s.attn_tp)  # the step's own keys are in 16 bit
     return [
         *_projections(m, a, t, h, h_kv, s.attn_tp),
         m.collective("kv_gather", "all_gather", s.tokens * kv_width, Group(s.cp)),
-        m.core("attention_core", "gqa_prefill", Work(flops, flops, nbytes), "bf16"),
+        *dequantise.before_prefill(m, a, core, earlier, s.pairs / s.cp, h, share),
+        core,
         *_output(m, a, t, h, s.attn_tp),
     ]

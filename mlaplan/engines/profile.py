@@ -107,6 +107,9 @@ class Kernel(Sourced):
         description="multiplies in the cache's dtype, in a wider copy of each tile, or casts the whole pool"
     )
     cast: Cast | None = None
+    prefill_pass_heads: Count = field(
+        default=1, description="local heads from which on a cache with scales per group is widened before a prompt"
+    )
     dcp: tuple[KvDtype, ...] = field(default=(), description="KV dtypes it takes with decode context parallelism")
     dcp_heads: Count | None = field(default=None, description="most local heads with decode context parallelism")
     dcp_interleave: Flag = field(default=True, description="takes runs of tokens with decode context parallelism")

@@ -21,6 +21,7 @@ PAIRS = [
     ("deepseek-v3", "h200-sxm:trtllm", "trtllm", 64),
     ("kimi-k2.5", "h100-sxm:vllm", "vllm", 64),
     ("deepseek-v3.2", "h800-sxm", "generic", 64),
+    ("deepseek-v3.2", "h800-sxm", "vllm", 64),
     ("glm-5.2", "h20", "generic", 64),
     ("longcat-flash", "b200-sxm", "vllm", 64),
     ("llama-3-70b", "ascend-910b3", "generic", 64),
