@@ -47,6 +47,16 @@ class Placement(NamedTuple):
 EVEN = exactly(0.0)
 
 
+class DispatchRule(NamedTuple):
+    """Which steps an engine with a dispatch sends through it."""
+
+    fixed: bool = False  # all that allow it, without attention DP too; else those that get faster
+    prefill: bool = True  # those of prompts too; else these gather
+    least_ranks: int = 1  # expert-parallel ranks
+    most_experts: int = 0  # of a rank, rounded down; 0: any number
+    most_tokens: int = 0  # of an attention-DP rank in a decode step; 0: any number
+
+
 class CoreMode(NamedTuple):
     """How the engine's attention backend treats a cache dtype.
 
@@ -78,7 +88,7 @@ class EngineCosts:
     beside: what becomes of shared experts beside the routed ones.
     custom_all_reduce: (ranks, largest message in bytes) of the engine's own in-graph all-reduce kernel.
     dispatch, gather: ways in which tokens can reach their experts under attention DP; dispatch_whole: the former
-        only with the experts over all ranks.
+        only with the experts over all ranks; dispatch_rule: which steps go through it.
     merge: how decode context parallelism puts partial outputs together.
     reserve_holds_activations: what the memory fraction leaves free is for activations and graphs; else they come
         out of the fraction.
@@ -113,6 +123,7 @@ class EngineCosts:
     core_modes: dict[str, CoreMode] = field(default_factory=dict)
     placement: Placement = field(default_factory=Placement)
     merge: Merge = field(default_factory=Merge)
+    dispatch_rule: DispatchRule = field(default_factory=DispatchRule)
     reserve_holds_activations: bool = False
 
     def custom_all_reduce_bytes(self, ranks: Numeric) -> Numeric:
@@ -149,10 +160,11 @@ def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
     """The costs of an engine profile on a chip, for a model of this attention kind (mla, mla_sparse, gqa)."""
     host, memory, sched, parallel = profile.host, profile.memory, profile.scheduler, profile.parallel
     # a server runs one all-to-all backend: dispatch pays only where one and the same serves decode and prefill
+    ways = [row for row in profile.all_to_all if row.serves(chip.name)]
     roles: dict[str, set[str]] = {}
-    for row in profile.all_to_all:
+    for row in ways:
         if row.pattern == "dispatch":
-            roles.setdefault(row.name, set()).add(row.role)
+            roles.setdefault(row.name, set()).update((row.role, HEAVY) if row.alone else (row.role,))
     both = [name for name, found in roles.items() if {"low_latency", HEAVY} <= found]
     modes = {}
     for dtype in profile.kv_dtypes(chip.efficiency_class, attention):
@@ -180,8 +192,9 @@ def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
         routed_copies=float(memory.routed_copies),
         workspace=memory.prefill_workspace,
         dispatch=bool(both),
-        dispatch_whole=all(row.full_ep for row in profile.all_to_all if row.name in both),
-        gather=any(row.pattern == "gather" for row in profile.all_to_all),
+        dispatch_whole=all(row.full_ep for row in ways if row.name in both),
+        gather=any(row.pattern == "gather" for row in ways),
+        dispatch_rule=_dispatch_rule([row for row in ways if row.name in both]),
         mixed_prefill=sched.mode == "mixed",
         dispatch_cores=max(
             (float(row.cores.get(chip.efficiency_class, 0)) for row in profile.all_to_all if row.role == HEAVY),
@@ -195,6 +208,18 @@ def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
         placement=Placement(*(p == "tp_dp" for p in (parallel.dense_ffn, parallel.shared_expert, parallel.lm_head))),
         merge=merge_of(parallel.dcp),
         reserve_holds_activations=memory.reserve is not None,
+    )
+
+
+def _dispatch_rule(rows: list[Any]) -> DispatchRule:
+    """What the rows of one dispatch say together."""
+    alone = any(row.alone for row in rows)
+    return DispatchRule(
+        any(row.fixed for row in rows),
+        not alone,
+        max((row.least_ranks or 1 for row in rows), default=1),
+        min((row.most_experts for row in rows if row.most_experts), default=0),
+        min((row.max_tokens for row in rows if row.max_tokens), default=0) if alone else 0,
     )
 
 
