@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from mlaplan.engines.load import spelled
 from mlaplan.engines.profile import KvDtype, KvLayout, Profile
 from mlaplan.specs.chip import Chip
 from mlaplan.specs.figure import Contradiction, Count, CountOrZero, Flag, Text, contradiction
@@ -146,14 +147,9 @@ class Plan(Spec):
                 for path, *told in inner.contradictions(data[key]):
                     yield (key, *path), *told
         engine, work = _mapping(data, "engine"), _mapping(data, "workload")
-        profile = _mapping(engine, "profile").get("name")
-        if isinstance(profile, str) and engine.get("name") != profile:
-            yield (
-                ("engine", "name"),
-                f"'{engine.get('name')}' is not the profile's '{profile}'",
-                "one name for both",
-                (),
-            )
+        name, profile = engine.get("name"), _mapping(engine, "profile").get("name")
+        if isinstance(profile, str) and isinstance(name, str) and spelled(name) != spelled(profile):
+            yield ("engine", "name"), f"'{name}' is not the profile's '{spelled(profile)}'", "one name for both", ()
         if _whole(work, "isl_tokens", "prefix_tokens") and work["prefix_tokens"] >= work["isl_tokens"]:
             yield (
                 ("workload", "prefix_tokens"),

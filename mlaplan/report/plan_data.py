@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlaplan.costs.breakdown import op_dict
 from mlaplan.costs.plan_chunks import of_strategy
+from mlaplan.engines.load import spelled
 from mlaplan.report import cache, chunks_data, context
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def subject(q: Question) -> dict[str, Any]:
         "tool_version": __version__,
         "model": {"name": s.model.name, "file": s.model.origin},
         "chip": {"name": s.chip.name, "file": s.chip.origin},
-        "engine": {"name": p.name, "version": None if p.name == "generic" else p.version},
+        "engine": {"name": spelled(p.name), "version": None if p.name == "generic" else p.version},
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from mlaplan.engines.load import spelled
 from mlaplan.report import plan_data
 
 if TYPE_CHECKING:
@@ -118,4 +119,4 @@ def _priced(p: Priced) -> dict[str, Any]:
 
 
 def _launch(one: Launch) -> dict[str, Any]:
-    return {"engine": one.engine, "commands": one.commands, "benchmark": one.bench, "problem": one.problem}
+    return {"engine": spelled(one.engine), "commands": one.commands, "benchmark": one.bench, "problem": one.problem}
