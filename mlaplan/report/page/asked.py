@@ -112,7 +112,7 @@ def nothing(a: Answer, fitting: Sequence[str]) -> Section:
         found.append(
             Facts(
                 [
-                    ("nearest miss", f"{miss.strategy.label()}: {words.choices(miss.strategy)}"),
+                    ("nearest", f"{miss.strategy.label()} ({words.choices(miss.strategy)})"),
                     (f"{miss.code} {miss.slug}", miss.detail),
                     *(("what would fit", one) for one in fitting),
                 ]
