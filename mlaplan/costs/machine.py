@@ -15,6 +15,7 @@ from mlaplan.costs import collectives as net
 from mlaplan.costs import kernels
 from mlaplan.costs import roofline as roof
 from mlaplan.costs.kernels import Work
+from mlaplan.costs.kv import GROUPED
 from mlaplan.costs.precision import Matmul, attention_peak, matmul
 from mlaplan.costs.roofline import Numeric
 
@@ -104,11 +105,11 @@ class Machine:
         """An attention core.
 
         key: the dtype of the products; by default the cache's, or 16 bit where the engine widens the cache. A kernel
-        for tiles of fp8 has a fit of its own, of what it does besides widening them.
+        for scales per group has a fit of its own, of what it does besides widening.
         """
         if key is None:
             native = self.engine.core_mode(self.kv_dtype).compute == "native"
-            key = self.kv_dtype if native or self.kv_dtype == "fp8_ds_mla" else "bf16"
+            key = self.kv_dtype if native or self.kv_dtype in GROUPED else "bf16"
         return self._kernel(name, op, key, attention_peak(self.chip, key), work)
 
     def cache_cast(self, elements: Numeric) -> list[Op]:

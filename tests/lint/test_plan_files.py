@@ -108,3 +108,11 @@ def test_a_plan_of_another_version_is_named_by_every_reader(whole: dict[str, Any
     file.write_text(json.dumps(edited(whole, "schema", "mlaplan.plan/7")))
     with pytest.raises(MlaplanError, match=r"new\.json: .*'mlaplan\.plan/7'; expected 'mlaplan\.plan/1'"):
         saved.read_plan(str(file))
+
+
+def test_an_excerpt_is_judged_by_what_it_has() -> None:
+    part = {"schema": "mlaplan.plan/1", "strategy": {"batch": 32, "dp": 8, "devices": 8, "tp": -8},
+            "prediction": {"served": {"tok_s_chip": {"value": 700}}}}  # fmt: skip
+    assert [one.split(" -> ")[1] for one in findings(part)] == [
+        "strategy.tp: got -8; expected a whole number of at least 1"
+    ]

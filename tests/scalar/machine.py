@@ -158,7 +158,7 @@ class Ledger:
         """
         if dtype is None:
             own = self.case.engine.core_mode(self.case.kv_dtype).compute == "native"
-            dtype = self.case.kv_dtype if own or self.case.kv_dtype == "fp8_ds_mla" else "bf16"
+            dtype = self.case.kv_dtype if own or self.case.kv_dtype in ("int8", "fp8_ds_mla") else "bf16"
         peak = self.case.chip.peak
         fast = dtype in ("fp8", "int8") and dtype in peak
         rate = float(peak[dtype if fast else sixteen_bit(self.case.chip)])
