@@ -23,13 +23,13 @@ def check(emit: str) -> None:
     """Refuses what there are no commands or manifests for before anything is searched."""
     from mlaplan.cli.manifesting import KINDS
     from mlaplan.engines import MODULES
-    from mlaplan.engines.load import split_name
+    from mlaplan.engines.load import spelled, split_name
 
     name = emit.partition("@")[0].replace("-", "_")
     if name in KINDS and emit != name:
         raise MlaplanError(f"--emit {emit}: manifests have no version to choose; the engine's goes with --engine")
     if name not in MODULES and name not in KINDS:
-        raise UnknownName("engine or kind of manifest to emit", name, [*MODULES, *KINDS])
+        raise UnknownName("engine or kind of manifest to emit", spelled(name), map(spelled, [*MODULES, *KINDS]))
     if emit not in KINDS:
         split_name(emit)  # the version
 
@@ -96,6 +96,8 @@ def next_steps(subject: Subject, a: Answer, given: Overrides, emit: str | None) 
     """The command that looks closer at the best plan, or at what to change."""
     if not a.found.plans:
         return []
+    from mlaplan.engines.load import spelled
+
     words = ["mlaplan", "explain", subject.given_model, subject.given_chip, *strategy_flags(a.found.plans[0].strategy)]
     w = a.q.workload
     words += ["--isl", str(w.isl), "--osl", str(w.osl)]
@@ -108,7 +110,7 @@ def next_steps(subject: Subject, a: Answer, given: Overrides, emit: str | None) 
     if w.prefix_groups is not None:
         words += ["--prefix-groups", str(w.prefix_groups)] + ["--no-prefix-routing"] * (not w.prefix_routed)
     if (engine := subject.engine or emit) is not None:
-        words += ["--engine", engine]
+        words += ["--engine", spelled(engine)]
     words += _own(given, a.found.plans[0].strategy)
     for setting in subject.settings:
         words += ["--set", setting]

@@ -46,7 +46,7 @@ def check(kind: str | None, folder: str | None, force: bool, pd: str | None) -> 
 
 def engine(kind: str, named: str | None, chip: str) -> tuple[str, bool]:
     """The engine of the pods, and whether it was named; chips of some classes have one of their own."""
-    from mlaplan.engines.load import ANY, default_engine, split_name
+    from mlaplan.engines.load import ANY, default_engine, spelled, split_name
     from mlaplan.manifests.objects import PORTS
     from mlaplan.specs.lookup import load_chip
 
@@ -54,7 +54,9 @@ def engine(kind: str, named: str | None, chip: str) -> tuple[str, bool]:
         own = default_engine(load_chip(chip))
         return (USUAL if own == ANY else own), False
     if split_name(named)[0] not in PORTS:
-        raise MlaplanError(f"--emit {kind}: no manifests for --engine {named}; expected one of {', '.join(PORTS)}")
+        raise MlaplanError(
+            f"--emit {kind}: no manifests for --engine {named}; expected one of {', '.join(map(spelled, PORTS))}"
+        )
     return named, True
 
 

@@ -21,6 +21,15 @@ def write(result: str, file: str | None) -> None:
     print(f"written to {file}", file=sys.stderr)
 
 
+def terminal_width(file: str | None) -> int | None:
+    """Columns of the terminal that a result goes to, at least 80; None for a pipe or a file, which take whole lines."""
+    if file not in (None, "-") or not sys.stdout.isatty():
+        return None
+    from shutil import get_terminal_size
+
+    return max(get_terminal_size().columns, 80)
+
+
 def check(file: str | None) -> None:
     """Refuses a file that cannot be written, before the work for it is done."""
     if file is None or file == "-":

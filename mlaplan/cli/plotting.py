@@ -183,7 +183,7 @@ def _nothing(q: Question, devices: int, found: Recommendation) -> str:
     """Why there is no plan, in one line."""
     miss = found.nearest_miss
     said = f"nothing is feasible on {devices} x {q.setting.chip.name}"
-    return f"{said}: nearest {miss.strategy.label()}, {miss.code} {miss.detail}" if miss else said
+    return f"{said}; nearest {miss.strategy.label()}: {miss.code} {miss.slug}: {miss.detail}" if miss else said
 
 
 def _of_plans(

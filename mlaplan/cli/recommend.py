@@ -106,6 +106,7 @@ def recommend(
     from mlaplan.cli import emitting_apart, launching, manifesting, questions, strategies
     from mlaplan.cli.disagg import Apart, decide, exit_code, rendered
     from mlaplan.cli.output import check, write
+    from mlaplan.engines.load import spelled
     from mlaplan.plan import recommend as run
     from mlaplan.report.plan_text import Answer
 
@@ -157,7 +158,7 @@ def recommend(
         pinned = ", ".join(f"{name} {value}" for name, value in pins.items())
         raise MlaplanError(f"no structure on {devices} chips has all that is pinned: {pinned}")
     taken = [f"--{n} {v}" for n, t, v in (("isl", isl, work.isl), ("osl", osl, work.osl)) if t is None]
-    taken += [] if named else [f"--engine {engine}"]
+    taken += [] if named else [f"--engine {spelled(str(engine))}"]
     if taken:
         questions.tell([f"not given and taken: {' '.join(taken)}"])
     answer = _completed(

@@ -20,6 +20,7 @@ def rules(
     output: Annotated[RulesFormat, typer.Option("--format", help="md: the page of all rules.")] = RulesFormat.text,
 ) -> int:
     """Show the rules that `check` applies: what, why, bad and good example, versions, source."""
+    from mlaplan.cli.output import terminal_width
     from mlaplan.lint.rules import lint_rules, rule_named
     from mlaplan.report.rule_text import listed, sheet
 
@@ -30,5 +31,5 @@ def rules(
 
         print(page(lint_rules()), end="")
     else:
-        print(listed(lint_rules()))
+        print(listed(lint_rules(), terminal_width(None)))
     return 0

@@ -62,7 +62,7 @@ def validate(
 
     Exit code: 0, with --gate 1 where a bar is missed, 2 for bad usage.
     """
-    from mlaplan.cli.output import check, check_picture, write
+    from mlaplan.cli.output import check, check_picture, terminal_width, write
 
     check(file)
     check_picture(plot)
@@ -83,7 +83,7 @@ def validate(
     from mlaplan.validation.run import SETS, run
 
     found = run([s.value for s in sets] or SETS)
-    write(_rendered(found, by.value, output), file)
+    write(_rendered(found, by.value, output, terminal_width(file)), file)
     if plot is not None:
         from mlaplan.report.parity_plot import draw_parity
 
@@ -91,14 +91,14 @@ def validate(
     return EXIT_FINDINGS if gate and found.missed else EXIT_OK
 
 
-def _rendered(run: Run, by: str, output: ReportFormat) -> str:
+def _rendered(run: Run, by: str, output: ReportFormat, width: int | None) -> str:
     from mlaplan.report import tables, validate_data, validate_md, validate_text
 
     if output is ReportFormat.json:
         return tables.as_json(validate_data.document(run, by))
     if output is ReportFormat.md:
         return validate_md.document(run)
-    return validate_text.report(run, by)
+    return validate_text.report(run, by, width)
 
 
 def _articles(output: ReportFormat) -> str:

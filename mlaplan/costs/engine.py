@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from mlaplan.costs.kv import GROUPED
 from mlaplan.costs.merge import Merge
 from mlaplan.costs.roofline import Numeric
 from mlaplan.costs.routing import load_spread
@@ -46,16 +47,29 @@ class Placement(NamedTuple):
 EVEN = exactly(0.0)
 
 
+class DispatchRule(NamedTuple):
+    """Which steps an engine with a dispatch sends through it."""
+
+    fixed: bool = False  # all that allow it, without attention DP too; else those that get faster
+    prefill: bool = True  # those of prompts too; else these gather
+    least_ranks: int = 1  # expert-parallel ranks
+    most_experts: int = 0  # of a rank, rounded down; 0: any number
+    most_tokens: int = 0  # of an attention-DP rank in a decode step; 0: any number
+
+
 class CoreMode(NamedTuple):
     """How the engine's attention backend treats a cache dtype.
 
     compute: native (products in the cache's dtype), upcast (each tile widened to 16 bit) or cast_pool (the whole
     pool widened before the kernel, `cast_bytes` of traffic per element at `cast_share` of the bandwidth).
+    pass_heads: heads of a chip from which on prompts read a cache with scales per group by a pass that widens it;
+        with fewer they go through the decode kernel.
     """
 
     compute: str = "native"
     cast_bytes: float = 0.0
     cast_share: float = 1.0
+    pass_heads: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +88,7 @@ class EngineCosts:
     beside: what becomes of shared experts beside the routed ones.
     custom_all_reduce: (ranks, largest message in bytes) of the engine's own in-graph all-reduce kernel.
     dispatch, gather: ways in which tokens can reach their experts under attention DP; dispatch_whole: the former
-        only with the experts over all ranks.
+        only with the experts over all ranks; dispatch_rule: which steps go through it.
     merge: how decode context parallelism puts partial outputs together.
     reserve_holds_activations: what the memory fraction leaves free is for activations and graphs; else they come
         out of the fraction.
@@ -109,6 +123,7 @@ class EngineCosts:
     core_modes: dict[str, CoreMode] = field(default_factory=dict)
     placement: Placement = field(default_factory=Placement)
     merge: Merge = field(default_factory=Merge)
+    dispatch_rule: DispatchRule = field(default_factory=DispatchRule)
     reserve_holds_activations: bool = False
 
     def custom_all_reduce_bytes(self, ranks: Numeric) -> Numeric:
@@ -119,7 +134,9 @@ class EngineCosts:
         return limit
 
     def core_mode(self, kv_dtype: str) -> CoreMode:
-        return self.core_modes.get(kv_dtype, CoreMode())
+        """How a cache of this dtype is computed with; one that no backend reads, as a backend would have to."""
+        known = self.core_modes.get(kv_dtype)
+        return CoreMode("upcast" if kv_dtype in GROUPED else "native") if known is None else known
 
     def with_imbalance(self, factor: float) -> EngineCosts:
         return replace(self, imbalance=exactly(factor))
@@ -143,17 +160,18 @@ def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
     """The costs of an engine profile on a chip, for a model of this attention kind (mla, mla_sparse, gqa)."""
     host, memory, sched, parallel = profile.host, profile.memory, profile.scheduler, profile.parallel
     # a server runs one all-to-all backend: dispatch pays only where one and the same serves decode and prefill
+    ways = [row for row in profile.all_to_all if row.serves(chip.name)]
     roles: dict[str, set[str]] = {}
-    for row in profile.all_to_all:
+    for row in ways:
         if row.pattern == "dispatch":
-            roles.setdefault(row.name, set()).add(row.role)
+            roles.setdefault(row.name, set()).update((row.role, HEAVY) if row.alone else (row.role,))
     both = [name for name, found in roles.items() if {"low_latency", HEAVY} <= found]
     modes = {}
     for dtype in profile.kv_dtypes(chip.efficiency_class, attention):
         kernel = profile.kernel(chip.efficiency_class, attention, dtype)
         cast = kernel.cast
         share = (float(cast.bytes_per_element), float(cast.bandwidth)) if cast else (0.0, 1.0)
-        modes[dtype] = CoreMode(kernel.kv_compute, *share)
+        modes[dtype] = CoreMode(kernel.kv_compute, *share, kernel.prefill_pass_heads)
     ranks = sorted({n for row in profile.all_reduce if chip.efficiency_class in row.chips for n in row.ranks})
     return EngineCosts(
         name=profile.label,
@@ -174,8 +192,9 @@ def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
         routed_copies=float(memory.routed_copies),
         workspace=memory.prefill_workspace,
         dispatch=bool(both),
-        dispatch_whole=all(row.full_ep for row in profile.all_to_all if row.name in both),
-        gather=any(row.pattern == "gather" for row in profile.all_to_all),
+        dispatch_whole=all(row.full_ep for row in ways if row.name in both),
+        gather=any(row.pattern == "gather" for row in ways),
+        dispatch_rule=_dispatch_rule([row for row in ways if row.name in both]),
         mixed_prefill=sched.mode == "mixed",
         dispatch_cores=max(
             (float(row.cores.get(chip.efficiency_class, 0)) for row in profile.all_to_all if row.role == HEAVY),
@@ -189,6 +208,18 @@ def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
         placement=Placement(*(p == "tp_dp" for p in (parallel.dense_ffn, parallel.shared_expert, parallel.lm_head))),
         merge=merge_of(parallel.dcp),
         reserve_holds_activations=memory.reserve is not None,
+    )
+
+
+def _dispatch_rule(rows: list[Any]) -> DispatchRule:
+    """What the rows of one dispatch say together."""
+    alone = any(row.alone for row in rows)
+    return DispatchRule(
+        any(row.fixed for row in rows),
+        not alone,
+        max((row.least_ranks or 1 for row in rows), default=1),
+        min((row.most_experts for row in rows if row.most_experts), default=0),
+        min((row.max_tokens for row in rows if row.max_tokens), default=0) if alone else 0,
     )
 
 

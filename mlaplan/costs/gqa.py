@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mlaplan.costs import kv
+from mlaplan.costs import dequantise, kv
 from mlaplan.costs.collectives import Group
 from mlaplan.costs.kernels import Work
 from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op
@@ -60,7 +60,9 @@ def of_context(m: Machine, a: GQA, s: DecodeShape) -> list[Op]:
     rows = pad_to(s.q_len * ceil_div(heads, h_kv), min(m.tile.attention_rows, 16)) * h_kv
     padded = core_flops(s.batch * pad_to(context, m.tile.kv_tokens), rows, a.head_dim)
     nbytes = s.batch * context * row + 2 * t * heads * a.head_dim * ACTIVATION_BYTES
-    return [m.core("attention_core", "gqa_decode", Work(flops, padded, nbytes))]
+    core = m.core("attention_core", "gqa_decode", Work(flops, padded, nbytes))
+    read = s.batch * context * kv.scaled_numbers(a, m.kv_dtype) * local_kv_share(a, s.attn_tp)
+    return [core, *dequantise.in_core(m, core, read, s.q_len * ceil_div(heads, h_kv))]
 
 
 def decode_ops(m: Machine, a: GQA, s: DecodeShape) -> list[Op]:
@@ -86,9 +88,12 @@ def prefill_ops(m: Machine, a: GQA, s: PrefillShape) -> list[Op]:
     flops = core_flops(s.pairs / s.cp, h, a.head_dim)
     nbytes = (2 * t * h + 2 * s.kv_tokens * h_kv) * a.head_dim * ACTIVATION_BYTES
     kv_width = 2 * h_kv * a.head_dim * ACTIVATION_BYTES
+    core = m.core("attention_core", "gqa_prefill", Work(flops, flops, nbytes), "bf16")
+    earlier, share = s.kv_tokens - s.tokens, local_kv_share(a, s.attn_tp)  # the step's own keys are in 16 bit
     return [
         *_projections(m, a, t, h, h_kv, s.attn_tp),
         m.collective("kv_gather", "all_gather", s.tokens * kv_width, Group(s.cp)),
-        m.core("attention_core", "gqa_prefill", Work(flops, flops, nbytes), "bf16"),
+        *dequantise.before_prefill(m, a, core, earlier, s.pairs / s.cp, h, share),
+        core,
         *_output(m, a, t, h, s.attn_tp),
     ]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 ELEMENT_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0}
 INT8_GROUP, INT8_SCALE_BYTES = 128, 2
 FP8_DS_SCALES, FP8_DS_SCALE_BYTES = 4, 4
+GROUPED = ("fp8_ds_mla", "int8")  # dtypes with one scale per group of numbers
 
 
 def kv_dtypes(attention: Any) -> tuple[str, ...]:
@@ -38,8 +39,21 @@ def row_bytes(attention: Any, dtype: str) -> float:
         if dtype == "fp8_ds_mla":
             return latent + FP8_DS_SCALES * FP8_DS_SCALE_BYTES + 2.0 * rope
         return (latent + rope) * ELEMENT_BYTES[dtype] + _scales(latent + rope, dtype)
-    numbers = 2 * attention.kv_heads * attention.head_dim
-    return numbers * ELEMENT_BYTES[dtype] + _scales(numbers, dtype)
+    return numbers(attention) * ELEMENT_BYTES[dtype] + _scales(numbers(attention), dtype)
+
+
+def numbers(attention: Any) -> int:
+    """Numbers of one cached token in one attention block: 2 h_kv d_h, or d_c + d_r."""
+    if attention.kind == "mla":
+        return int(attention.kv_lora_rank + attention.qk_rope_head_dim)
+    return int(2 * attention.kv_heads * attention.head_dim)
+
+
+def scaled_numbers(attention: Any, dtype: str) -> int:
+    """Those of them that have scales per group: all of int8, the latent of fp8_ds_mla, whose rotary key is in bf16."""
+    if dtype not in GROUPED:
+        return 0
+    return int(attention.kv_lora_rank) if dtype == "fp8_ds_mla" else numbers(attention)
 
 
 def latent_row_bytes(attention: MLA, dtype: str) -> float:
@@ -50,8 +64,8 @@ def latent_row_bytes(attention: MLA, dtype: str) -> float:
     return d_c * ELEMENT_BYTES[dtype] + _scales(d_c, dtype)
 
 
-def _scales(numbers: int, dtype: str) -> float:
-    return numbers / INT8_GROUP * INT8_SCALE_BYTES if dtype == "int8" else 0.0
+def _scales(count: int, dtype: str) -> float:
+    return count / INT8_GROUP * INT8_SCALE_BYTES if dtype == "int8" else 0.0
 
 
 def indexer_row_bytes(attention: Any) -> float:

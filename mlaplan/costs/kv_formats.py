@@ -5,10 +5,7 @@
     fp8 tile-128     n + 4 n / 128    an fp32 scale per 128 numbers; MLA keeps the rotary key in bf16: 656 B
     int8 group-128   n + 2 n / 128    GQA, an fp16 scale per 128 numbers: -49.2 % of 16 bit, not -50 %
 
-n: numbers of one token in one attention block, 2 h_kv d_h or d_c + d_r. A kernel that multiplies in 16 bit widens every
-number it reads, one conversion and one product with its scale:
-
-    t = 2 n S B / vector rate                                         the datasheet's: a floor, beside the read of S B n
+n: numbers of one token in one attention block, 2 h_kv d_h or d_c + d_r. What widening them costs a step: `dequantise`.
 
 Sources: DeepSeek-V3, arXiv:2412.19437, sec. 3.3 (tiles of 128); the FlashMLA README for the 656-byte row;
 `costs.kv` for the rows that strategies are priced with.
@@ -19,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlaplan.costs import kv
+from mlaplan.costs.precision import sixteen_bit
 
 if TYPE_CHECKING:
     from mlaplan.specs.chip import Chip
@@ -26,6 +24,8 @@ if TYPE_CHECKING:
 
 TILE, TILE_SCALE_BYTES = 128, 4
 WIDENING_FLOPS = 2.0  # a number: one conversion, one product with its scale
+DEQUANTISE = "kv_dequantise"  # the fit of this work
+MATRIX_OVER_VECTOR = 16.0
 
 
 class Format(NamedTuple):
@@ -57,15 +57,8 @@ def row_bytes(attention: Any, f: Format) -> float:
     if f.name == "fp8 tile-128":
         if attention.kind == "mla":
             return kv.row_bytes(attention, "fp8_ds_mla")
-        return numbers(attention) * (1.0 + TILE_SCALE_BYTES / TILE)
+        return kv.numbers(attention) * (1.0 + TILE_SCALE_BYTES / TILE)
     return kv.row_bytes(attention, "int8" if f.stored == "int8" else f.stored)
-
-
-def numbers(attention: Any) -> int:
-    """Numbers of one cached token in one attention block: 2 h_kv d_h, or d_c + d_r."""
-    if attention.kind == "mla":
-        return int(attention.kv_lora_rank + attention.qk_rope_head_dim)
-    return int(2 * attention.kv_heads * attention.head_dim)
 
 
 def model_bytes(model: Model, f: Format) -> float:
@@ -77,17 +70,29 @@ def model_bytes(model: Model, f: Format) -> float:
     )
 
 
-def model_numbers(model: Model) -> int:
-    """Numbers of one token over all layers."""
-    return sum(run.count * sum(numbers(model.attention[name]) for name in run.attention) for run in model.layers)
+def model_numbers(model: Model, f: Format) -> int:
+    """Numbers of one token over all layers that the format keeps in 8 bit; tiles leave MLA's rotary key in 16."""
+    tiles = f.name == "fp8 tile-128"
+
+    def narrow(a: Any) -> int:
+        return kv.scaled_numbers(a, "fp8_ds_mla") if tiles and a.kind == "mla" else kv.numbers(a)
+
+    return sum(run.count * sum(narrow(model.attention[name]) for name in run.attention) for run in model.layers)
 
 
-def vector_rate(chip: Chip) -> float | None:
-    """The fastest rate of the chip's vector units, None where its file has none. [FLOP/s]"""
-    return max((float(rate) for rate in chip.vector.values()), default=None)
+def vector_rate(chip: Chip) -> float:
+    """The fastest rate of the chip's vector units; where its file has none, a 16th of its 16-bit peak. [FLOP/s]
+
+    H100, A100 and Ascend 910B have a 15th to a 16th.
+    """
+    stated = max((float(rate) for rate in chip.vector.values()), default=None)
+    return float(chip.peak[sixteen_bit(chip)]) / MATRIX_OVER_VECTOR if stated is None else stated
 
 
-def widening_s(chip: Chip, count: float) -> float | None:
-    """Time to widen so many numbers on the vector units at their datasheet rate, None where unknown. [s]"""
-    rate = vector_rate(chip)
-    return None if rate is None else WIDENING_FLOPS * count / rate
+def widening_s(chip: Chip, f: Format, count: float) -> float:
+    """Time for the vector units to widen so many numbers from the format, 2 E / (s R) as steps are priced. [s]
+
+    A plain fp8 number takes the conversion of one in a tile.
+    """
+    fit = chip.kernel(DEQUANTISE, "int8" if f.stored == "int8" else "fp8_ds_mla")
+    return WIDENING_FLOPS * count / (fit.compute * vector_rate(chip))

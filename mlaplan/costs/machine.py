@@ -15,6 +15,7 @@ from mlaplan.costs import collectives as net
 from mlaplan.costs import kernels
 from mlaplan.costs import roofline as roof
 from mlaplan.costs.kernels import Work
+from mlaplan.costs.kv import GROUPED
 from mlaplan.costs.precision import Matmul, attention_peak, matmul
 from mlaplan.costs.roofline import Numeric
 
@@ -103,11 +104,12 @@ class Machine:
     def core(self, name: str, op: str, work: Work, key: str | None = None) -> Op:
         """An attention core.
 
-        key: the dtype of the products; by default the cache's, or 16 bit where the engine widens the cache.
+        key: the dtype of the products; by default the cache's, or 16 bit where the engine widens the cache. A kernel
+        for scales per group has a fit of its own, of what it does besides widening.
         """
         if key is None:
             native = self.engine.core_mode(self.kv_dtype).compute == "native"
-            key = self.kv_dtype if native else "bf16"
+            key = self.kv_dtype if native or self.kv_dtype in GROUPED else "bf16"
         return self._kernel(name, op, key, attention_peak(self.chip, key), work)
 
     def cache_cast(self, elements: Numeric) -> list[Op]:
@@ -177,11 +179,13 @@ def link_op(name: str, time_s: Numeric, link_bytes: Numeric, residual: Numeric) 
 
 
 def bound_of(op: Op) -> str:
-    """What binds one operator (scalars): link, latency (the floor is over half of it), memory or compute."""
+    """What binds one operator (scalars): link, latency (the floor is over half of it), memory, compute or vector."""
     if op.is_link:
         return "link"
     if op.group in ("host", "bubble", "overlap"):
         return op.group
     if op.floor_s > 0.5 * op.time_s:
         return "latency"
-    return "memory" if op.memory_s >= op.compute_s else "compute"
+    if op.memory_s >= op.compute_s:
+        return "memory"
+    return "vector" if op.group.startswith("kv_dequantise") else "compute"

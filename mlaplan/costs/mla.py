@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mlaplan.costs import kv
+from mlaplan.costs import dequantise, kv
 from mlaplan.costs.collectives import Group
 from mlaplan.costs.kernels import Work
 from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op
@@ -169,7 +169,7 @@ def decode_ops(m: Machine, a: MLA, s: DecodeShape) -> list[Op]:
     ops = [*_projections(m, a, t, h, s.attn_tp), m.per_head("absorb_q", t, h, d_n, d_c)]
     if a.sparse:
         ops += indexer_ops(m, a, t, s.batch * s.q_len * s.context, s.batch * s.context)
-        ops += _between_ranks(m, a, s, heads, [sparse_core(m, a, t, heads, s.context, s.dcp)])
+        ops += _between_ranks(m, a, s, heads, sparse_core(m, a, t, heads, s.context, s.dcp))
     elif s.layout == "latent_sharded":
         ops += _latent_sharded_core(m, a, s)
     else:
@@ -187,7 +187,7 @@ def of_context(m: Machine, a: MLA, s: DecodeShape) -> list[Op]:
     heads = np.minimum(ceil_div(a.heads, s.attn_tp) * s.dcp, a.heads)
     if a.sparse:
         scores = indexer_ops(m, a, s.tokens, s.batch * s.q_len * s.context, s.batch * s.context)[2:]
-        return [*scores, sparse_core(m, a, s.tokens, heads, s.context, s.dcp)]
+        return [*scores, *sparse_core(m, a, s.tokens, heads, s.context, s.dcp)]
     if s.layout == "latent_sharded":
         return _latent_sharded_core(m, a, s)[1:3]
     return _core(m, a, s, heads)
@@ -290,11 +290,13 @@ def _sparse_prefill(m: Machine, a: MLA, s: PrefillShape, t: Numeric, h: Numeric)
     pairs = s.sparse_pairs / s.cp
     flops = core_flops(1, 1, pairs, h, d_c, d_r)
     padded = core_flops(1, 1, pairs, pad_to(h, m.tile.attention_rows), d_c, d_r)
-    nbytes = core_bytes(1, 1, s.kv_tokens, 0, d_c, d_r, kv.row_bytes(a, m.kv_dtype))
+    nbytes = core_bytes(1, 1, s.kv_tokens, 0, d_c, d_r, dequantise.prefill_row_bytes(m, a, h))
     nbytes = nbytes + t * h * (2 * d_c + d_r) * ACTIVATION_BYTES
+    core = m.core("attention_core", "mla_prefill", Work(flops, padded, nbytes), "bf16")
     return [
         m.per_head("absorb_q", t, h, a.qk_nope_head_dim, d_c),
-        m.core("attention_core", "mla_prefill", Work(flops, padded, nbytes), "bf16"),
+        *dequantise.before_prefill(m, a, core, s.kv_tokens, pairs, h),
+        core,
         m.per_head("absorb_o", t, h, d_c, a.v_head_dim),
     ]
 

@@ -4,7 +4,8 @@ The w = tp x dp chips of a pipeline stage hold the experts as EP x MoE-TP. Token
   gathered     one attention-DP rank: the tokens are on every chip already, and an all-reduce sums the parts;
                several: an all-gather over the DP ranks before and a reduce-scatter after
   dispatched   each chip owns 1/tp of its rank's tokens, sends every copy to its expert and gets it back
-Where the engine has both, the faster one is taken, decode and prefill each.
+Where the engine has both, the faster one is taken, decode and prefill each; or the one that its own rule takes
+(`DispatchRule`), as vLLM-Ascend goes by ranks, experts of a rank and tokens of the step.
 
 How many different experts the tokens touch: see `routing`.
 Source: DeepSeek-V3, arXiv:2412.19437, sec. 3; vLLM and SGLang expert-parallel docs for the gathered way.
@@ -19,6 +20,7 @@ import numpy as np
 from mlaplan.costs import expert_parallel as ep_net
 from mlaplan.costs.collectives import DEFAULT_RESIDUAL, Group
 from mlaplan.costs.dense import reduce_ops
+from mlaplan.costs.engine import DispatchRule
 from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op, link_op
 from mlaplan.costs.params import routed_per_token
 from mlaplan.costs.roofline import Numeric, ceil_div, pad_to
@@ -60,6 +62,7 @@ class MoeChoice(NamedTuple):
     fp8_dispatch: bool = True
     beside: Beside = APART
     load_spread: float = 0.0  # of the experts, see `routing`
+    rule: DispatchRule = DispatchRule()
 
 
 def local_experts(f: MoEFFN, ep: Numeric, redundant: int = 0) -> Numeric:
@@ -128,17 +131,30 @@ def _routed(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> tuple[list
     load = _load(m, f, s, choice)
     before, after = _gathered(m, s)
     gathered = [*before, m.experts("routed_experts", *load, dispatched=False), *after]
-    possible = np.asarray((s.ep > 1) & ((s.dp > 1) | (s.cp > 1))) & choice.dispatch
-    if choice.dispatch_whole:
-        possible = possible & np.asarray(s.ep == s.tp * s.dp)
+    possible = _may_dispatch(f, s, choice)
     if not np.any(possible):
         return gathered, 0.0
     before, after = _dispatched(m, f, s, choice)
     experts = m.experts("routed_experts", *load, dispatched=True)
     dispatched = [*before, experts, *_around_experts(m, f, s, choice), *after]
     slower = sum(op.time_s for op in gathered) > sum(op.time_s for op in dispatched)
-    use = np.where(possible & (slower | (not choice.gather)), 1.0, 0.0)
+    use = np.where(possible & (slower | choice.rule.fixed | (not choice.gather)), 1.0, 0.0)
     return [op.scaled(1.0 - use) for op in gathered] + [op.scaled(use) for op in dispatched], use
+
+
+def _may_dispatch(f: MoEFFN, s: MoeShape, choice: MoeChoice) -> Numeric:
+    """Where the engine can, or by its rule does, send the tokens of this step to their experts."""
+    rule = choice.rule
+    possible = np.asarray((s.ep > 1) & ((s.dp > 1) | (s.cp > 1) | rule.fixed)) & choice.dispatch
+    if choice.dispatch_whole:
+        possible = possible & np.asarray(s.ep == s.tp * s.dp)
+    if rule.least_ranks > 1:
+        possible = possible & np.asarray(s.ep >= rule.least_ranks)
+    if rule.most_experts:
+        possible = possible & np.asarray(f.experts // s.ep <= rule.most_experts)
+    if rule.most_tokens and s.decode:
+        possible = possible & np.asarray(s.tokens <= rule.most_tokens)
+    return possible & (s.decode or rule.prefill)
 
 
 def _shared(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice, dispatched: Numeric, routed_s: Numeric) -> list[Op]:

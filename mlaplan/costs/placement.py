@@ -31,13 +31,13 @@ class Ranks(NamedTuple):
 
 def dispatches(e: EngineCosts, tp: Numeric, dp: Numeric, ep: Numeric) -> Numeric:
     """Where the engine runs a dispatch between attention-DP ranks, so that no rank gathers all tokens."""
-    whole = (np.asarray(ep) == np.asarray(tp) * dp) | (not e.dispatch_whole)
-    return (np.asarray(ep) > 1) & (np.asarray(dp) > 1) & whole & e.dispatch
+    rule, whole = e.dispatch_rule, (np.asarray(ep) == np.asarray(tp) * dp) | (not e.dispatch_whole)
+    return (np.asarray(ep) >= max(rule.least_ranks, 2)) & ((np.asarray(dp) > 1) | rule.fixed) & whole & e.dispatch
 
 
 def gathers(e: EngineCosts, tp: Numeric, dp: Numeric, ep: Numeric) -> Numeric:
-    """Where all DP ranks see everyone's tokens."""
-    return (np.asarray(dp) > 1) & ~dispatches(e, tp, dp, ep)
+    """Where all DP ranks see everyone's tokens, of prompts at least."""
+    return (np.asarray(dp) > 1) & ~(dispatches(e, tp, dp, ep) & e.dispatch_rule.prefill)
 
 
 def ranks(e: EngineCosts, tp: Numeric, dp: Numeric, ep: Numeric) -> Ranks:

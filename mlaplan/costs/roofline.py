@@ -16,7 +16,7 @@ import numpy as np
 
 Numeric = Any  # a float, or an array of them: every formula takes both
 
-BOUNDS = ("compute", "memory", "latency", "link", "host", "bubble", "overlap")
+BOUNDS = ("compute", "vector", "memory", "latency", "link", "host", "bubble", "overlap")
 
 
 def ceil_div(a: Numeric, b: Numeric) -> Numeric:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mlaplan.costs import kv
+from mlaplan.costs import dequantise, kv
 from mlaplan.costs.kernels import Work
 from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op
 from mlaplan.costs.roofline import Numeric, pad_to
@@ -55,11 +55,12 @@ def indexer_ops(m: Machine, a: MLA, tokens: Numeric, pairs: Numeric, kv_tokens: 
     ]
 
 
-def sparse_core(m: Machine, a: MLA, tokens: Numeric, heads: Numeric, context: Numeric, dcp: Numeric = 1) -> Op:
-    """Absorbed core over min(S, k) tokens; each query reads its own selection, of which a rank holds 1/dcp."""
+def sparse_core(m: Machine, a: MLA, tokens: Numeric, heads: Numeric, context: Numeric, dcp: Numeric = 1) -> list[Op]:
+    """Absorbed core over min(S, k) tokens; each query reads and widens its own selection, a rank 1/dcp of it."""
     keys = selected(context, a.sparse.top_k) / dcp  # type: ignore[union-attr]
     width = 2 * a.kv_lora_rank + a.qk_rope_head_dim
     flops = 2.0 * tokens * keys * heads * width
     padded = 2.0 * tokens * keys * pad_to(heads, m.tile.attention_rows) * width
     nbytes = tokens * keys * kv.row_bytes(a, m.kv_dtype) + tokens * heads * width * ACTIVATION_BYTES
-    return m.core("attention_core", "sparse_mla_decode", Work(flops, padded, nbytes))
+    core = m.core("attention_core", "sparse_mla_decode", Work(flops, padded, nbytes))
+    return [core, *dequantise.in_core(m, core, tokens * keys * kv.scaled_numbers(a, m.kv_dtype), heads)]

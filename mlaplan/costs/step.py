@@ -70,7 +70,7 @@ class Setting:
         eight_bit = "fp8" in peak or "int8" in peak
         return MoeChoice(
             e.dispatch, e.dispatch_whole, e.gather, float(e.imbalance), self.redundant_experts, eight_bit, e.beside,
-            float(e.load_spread),
+            float(e.load_spread), e.dispatch_rule,
         )  # fmt: skip
 
 

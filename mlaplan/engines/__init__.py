@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mlaplan.engines.load import engine_names, engine_versions, load_profile, split_name
+from mlaplan.engines.load import engine_names, engine_versions, load_profile, spelled, split_name
 from mlaplan.errors import MlaplanError, UnknownName
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ __all__ = [
     "engine_versions",
     "load_profile",
     "parse",
+    "spelled",
     "split_name",
 ]
 
@@ -101,5 +102,5 @@ def _module(engine: str) -> tuple[ModuleType, str, str]:
 
     name, version = split_name(engine)
     if name not in MODULES:
-        raise UnknownName("engine to launch", name, MODULES)
+        raise UnknownName("engine to launch", spelled(name), map(spelled, MODULES))
     return import_module(MODULES[name]), name, version

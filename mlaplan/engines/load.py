@@ -28,6 +28,11 @@ def engine_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
 
 
+def spelled(name: str) -> str:
+    """An engine's name as users and its own documentation write it; with an underscore it is read too."""
+    return name.replace("_", "-")
+
+
 def engine_versions(name: str) -> tuple[str, ...]:
     """Versions the engine's facts are known for, oldest first."""
     return tuple(_document(name).data["versions"])
@@ -38,14 +43,14 @@ def split_name(name: str) -> tuple[str, str]:
     engine, at, version = name.partition("@")
     engine = engine.replace("-", "_")
     if engine not in engine_names():
-        raise UnknownName("engine", engine, engine_names())
+        raise UnknownName("engine", spelled(engine), map(spelled, engine_names()))
     known = engine_versions(engine)
     if not at:
         return engine, known[-1]
     if version not in known:
         hint = did_you_mean(version, known)
         told = [
-            f"unknown version '{version}' of {engine}",
+            f"unknown version '{version}' of {spelled(engine)}",
             *([hint] if hint else []),
             f"known: {', '.join(known)}",
         ]

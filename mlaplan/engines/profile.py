@@ -107,6 +107,9 @@ class Kernel(Sourced):
         description="multiplies in the cache's dtype, in a wider copy of each tile, or casts the whole pool"
     )
     cast: Cast | None = None
+    prefill_pass_heads: Count = field(
+        default=1, description="local heads from which on a cache with scales per group is widened before a prompt"
+    )
     dcp: tuple[KvDtype, ...] = field(default=(), description="KV dtypes it takes with decode context parallelism")
     dcp_heads: Count | None = field(default=None, description="most local heads with decode context parallelism")
     dcp_interleave: Flag = field(default=True, description="takes runs of tokens with decode context parallelism")
@@ -182,9 +185,20 @@ class AllToAll(Sourced):
     graphs: Flag = field(description="works inside CUDA graphs")
     max_tokens: Count | None = field(default=None, description="tokens a rank may dispatch in one step")
     full_ep: Flag = field(description="forces experts over all ranks")
+    only_on: tuple[Text, ...] = field(default=(), description="chips whose names begin so; any where empty")
+    not_on: tuple[Text, ...] = field(default=(), description="not on chips whose names begin so")
+    fixed: Flag = field(default=False, description="taken in every step that allows it, faster or not, DP or not")
+    alone: Flag = field(default=False, description="of a dispatch: steps of the other role, and larger ones, gather")
+    least_ranks: Count | None = field(default=None, description="fewest expert-parallel ranks that it is used with")
+    most_experts: Count | None = field(default=None, description="most experts of a rank, whole ones, that it takes")
     cores: dict[EfficiencyClass, Count] = field(
         default_factory=dict, description="cores that its kernels hold while they run, by class of chip; else none"
     )
+
+    def serves(self, chip_name: str) -> bool:
+        """Whether it is used on this chip."""
+        own = not self.only_on or chip_name.startswith(self.only_on)
+        return own and not (self.not_on and chip_name.startswith(self.not_on))
 
 
 class AllReduceLimit(Sourced):

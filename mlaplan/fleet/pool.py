@@ -42,7 +42,7 @@ class Stored:
     sequences: float  # of a rank, in whole blocks, beside shared prefixes
     has: bool  # the chip multiplies the dtype
     reads: bool  # the engine reads such a cache here
-    widen_s: float | None  # the whole pool once, on the vector units at their datasheet rate
+    widen_s: float  # the whole pool once, on the vector units
     error: float  # of attention's output, relative, on Gaussian rows
 
 
@@ -114,9 +114,16 @@ def _stored(q: Question, s: Strategy, f: Format, size: float, lengths: Lengths, 
     return Stored(
         f, whole, per_chip, tokens, tokens * s.dp, int(size // whole),
         held(q, s, tokens, s.block_size, lengths, watermark), f.stored in chip.peak, f.dtype in read,
-        0.0 if f.stored in SIXTEEN_BIT else kv_formats.widening_s(chip, kv_formats.model_numbers(model) * size / whole),
+        _widen_s(q, f, size / whole),
         error(q, f),
     )  # fmt: skip
+
+
+def _widen_s(q: Question, f: Format, tokens: float) -> float:
+    """Time for the vector units to widen so many tokens of the whole model; none in 16 bit. [s]"""
+    if f.stored in SIXTEEN_BIT:
+        return 0.0
+    return kv_formats.widening_s(q.setting.chip, f, kv_formats.model_numbers(q.setting.model, f) * tokens)
 
 
 def chip_bytes(q: Question, s: Strategy, f: Format) -> float:

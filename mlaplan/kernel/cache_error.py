@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,14 +40,11 @@ def cache_errors(
     scale = logit_std * width**-0.5
     q = rng.standard_normal((1, min(heads, shapes.heads), width))
     rows = rng.standard_normal((max(contexts), width))
-    rounded = {name: FORMATS[name].store(rows, d_c) for name in formats}
-    found = []
-    for context in contexts:
-        exact = core.absorbed(q, rows[:context], d_c, scale).out
-        for name in formats:
-            d = difference(core.absorbed(q, rounded[name][:context], d_c, scale).out, exact)
-            found.append(CacheError(name, context, d.max_abs, d.relative, d.cosine))
-    return found
+
+    def attend(cache: np.ndarray, context: int) -> np.ndarray:
+        return core.absorbed(q, cache[:context], d_c, scale).out
+
+    return _against_exact(contexts, attend, rows, {name: FORMATS[name].store(rows, d_c) for name in formats})
 
 
 def grouped_cache_errors(
@@ -64,13 +61,26 @@ def grouped_cache_errors(
     """
     rng = np.random.default_rng(seed)
     q = rng.standard_normal((heads, head_dim)) * logit_std * head_dim**-0.5
-    keys, values = rng.standard_normal((2, heads, max(contexts), head_dim))
-    rounded = {name: (_rounded(keys, name), _rounded(values, name)) for name in formats}
+    cache = rng.standard_normal((2, heads, max(contexts), head_dim))  # keys and values
+
+    def attend(cache: np.ndarray, context: int) -> np.ndarray:
+        return _attention(q, *cache[:, :, :context])
+
+    return _against_exact(contexts, attend, cache, {name: _rounded(cache, name) for name in formats})
+
+
+def _against_exact(
+    contexts: Sequence[int],
+    attend: Callable[[np.ndarray, int], np.ndarray],
+    exact: np.ndarray,
+    rounded: Mapping[str, np.ndarray],
+) -> list[CacheError]:
+    """Outputs over each cache up to each context against those over the exact one."""
     found = []
     for context in contexts:
-        exact = _attention(q, keys[:, :context], values[:, :context])
-        for name, (k, v) in rounded.items():
-            d = difference(_attention(q, k[:, :context], v[:, :context]), exact)
+        reference = attend(exact, context)
+        for name, cache in rounded.items():
+            d = difference(attend(cache, context), reference)
             found.append(CacheError(name, context, d.max_abs, d.relative, d.cosine))
     return found
 

@@ -1,4 +1,4 @@
-"""Saved plans: is the throughput that a plan claims possible with its own concurrency and step time?
+"""Saved plans: every field judged at its place, and is the throughput that a plan claims possible at all?
 
 tokens/s  <=  requests in flight x tokens of a step / time of a step
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from mlaplan.errors import SpecError
+from mlaplan.errors import Problem, SpecError
 from mlaplan.lint.finding import Finding, Found, finding
 from mlaplan.lint.rules.consistency import CLAIMED, SERVICE
 from mlaplan.lint.rules.reading import UNREADABLE
@@ -27,12 +27,32 @@ def check_plan(source: Source) -> list[Finding]:
         document = parse(source.text, source.name)
     except SpecError as error:
         return [_broken(p.file, p.line, p.col, p.message, p.expected) for p in error.problems]
+    wrong = _fields(document)
+    if wrong:
+        return [_broken(p.file, p.line, p.col, p.message, p.expected, p.hint) for p in wrong]
     missing = [path for path in (PLACE, ("strategy", "devices"), ("strategy", "batch"), ("strategy", "dp"))
                if not _number(document, path)]  # fmt: skip
     if missing:
         line, col = document.mark(missing[0])
         return [_broken(source.name, line, col, f"no number at {'.'.join(map(str, missing[0]))}", "a saved plan")]
     return [*_claimed(document), *_service(document), *_pools(document)]
+
+
+def _fields(document: Document) -> list[Problem]:
+    """What is wrong with a plan file: another schema, or fields unknown, missing, out of range, contradictory."""
+    from mlaplan.engines.saved_plan import Plan, other_schema
+    from mlaplan.specs.validate import build
+
+    if (other := other_schema(document.get(("schema",)))) is not None:
+        message, expected = other
+        return [document.problem(("schema",), message, expected=expected)]
+    try:
+        build(Plan, document)
+    except SpecError as error:
+        # an excerpt, as reviews and the examples of rules show, is judged by what it has
+        excerpt = not {"model", "chip", "engine"} & document.data.keys()
+        return [p for p in error.problems if not (excerpt and p.message.startswith("missing key"))]
+    return []
 
 
 def _claimed(document: Document) -> list[Finding]:
@@ -141,6 +161,8 @@ def _number(document: Document, path: tuple[str, ...]) -> float:
     return float(value) if good else 0.0
 
 
-def _broken(file: str, line: int | None, col: int | None, message: str, expected: str | None) -> Finding:
-    text = message + (f"; expected {expected}" if expected else "")
+def _broken(
+    file: str, line: int | None, col: int | None, message: str, expected: str | None, hint: str | None = None
+) -> Finding:
+    text = message + (f"; expected {expected}" if expected else "") + (f"; {hint}" if hint else "")
     return Finding(UNREADABLE.code, UNREADABLE.slug, "error", file, line, col, 1, text)

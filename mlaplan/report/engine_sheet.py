@@ -10,7 +10,7 @@ from mlaplan.report.chip_sheet import Sources
 from mlaplan.specs.figure import Figure, Spec
 
 if TYPE_CHECKING:
-    from mlaplan.engines.profile import Profile
+    from mlaplan.engines.profile import AllToAll, Profile
 
 PLAIN = ("source", "confidence", "note")
 LISTS = ("kernels", "all_to_all", "all_reduce", "elsewhere")
@@ -22,8 +22,7 @@ def rows(profile: Profile, chip_class: str, attention: str, sources: Sources) ->
         value = f"reads {', '.join(kernel.kv_dtypes)} in blocks of {', '.join(map(str, kernel.blocks))}"
         yield f"kernel {kernel.name}", value, kernel.confidence, sources.mark(kernel.source, kernel.note)
     for one in profile.all_to_all:
-        value = f"{one.pattern}, {one.role.replace('_', ' ')}"
-        yield f"all-to-all {one.name}", value, one.confidence, sources.mark(one.source, one.note)
+        yield f"all-to-all {one.name}", _way(one), one.confidence, sources.mark(one.source, one.note)
     for limit in profile.all_reduce:
         if chip_class in limit.chips:
             sizes = ", ".join(
@@ -33,6 +32,18 @@ def rows(profile: Profile, chip_class: str, attention: str, sources: Sources) ->
     for name in type(profile).model_fields:
         if name not in LISTS:
             yield from _below(getattr(profile, name), name, sources)
+
+
+def _way(one: AllToAll) -> str:
+    """A way of tokens to experts, and where it is taken."""
+    said = [one.pattern, one.role.replace("_", " ")]
+    said += [f"on {', '.join(one.only_on)}"] if one.only_on else []
+    said += [f"not on {', '.join(one.not_on)}"] if one.not_on else []
+    said += [f"from {one.least_ranks} ranks on"] if one.least_ranks else []
+    said += [f"up to {one.most_experts} experts a rank"] if one.most_experts else []
+    said += [f"up to {one.max_tokens} tokens"] if one.max_tokens else []
+    said += ["wherever possible"] if one.fixed else []
+    return ", ".join(said)
 
 
 def _below(value: Any, path: str, sources: Sources) -> Iterator[tuple[str, ...]]:

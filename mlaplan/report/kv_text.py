@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mlaplan import units
+from mlaplan.costs import kv_formats
 from mlaplan.report import cache, plan_data, tables, words
 from mlaplan.report.grid import Column, grid, text
 from mlaplan.report.tables import wrapped
@@ -131,12 +132,13 @@ def _number(value: float) -> str:
 def _columns(q: Question, p: Pool) -> str:
     said = "Error: of attention's output, root mean square, for Gaussian rows of 1,024 tokens."
     narrow = [f for f in p.formats if f.format.stored not in ("bf16", "fp16")]
-    if any(f.widen_s is None for f in narrow):
-        return f"{said} {q.setting.chip.name} has no vector rate in its file, so widening has no time here."
-    times = ", ".join(f"{units.format_seconds(f.widen_s or 0.0)} from {f.format.name}" for f in narrow)
+    chip = q.setting.chip
+    times = ", ".join(f"{units.format_seconds(f.widen_s)} from {f.format.name}" for f in narrow)
+    rate = f"{units.format_flops(kv_formats.vector_rate(chip))}{'' if chip.vector else ' (taken, its file has none)'}"
     return (
-        f"{said} A kernel that widens all it reads needs at least so long for the whole pool, at the datasheet rate of "
-        f"the vector units: {times}."
+        f"{said} Where a kernel widens what it reads, the vector units of {chip.name} ({rate}) need so long for the "
+        f"whole pool: {times}. Formats with a scale per group are always widened; steps show what that adds as "
+        f"kv_dequantise."
     )
 
 

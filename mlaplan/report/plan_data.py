@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from mlaplan.costs.breakdown import op_dict
 from mlaplan.costs.plan_chunks import of_strategy
+from mlaplan.engines.load import spelled
 from mlaplan.report import cache, chunks_data, context, words
 
 if TYPE_CHECKING:
     from mlaplan.costs.breakdown import Phase
     from mlaplan.costs.engine import Interval
     from mlaplan.explain import Explanation, Memory, Served
+    from mlaplan.report.plan_text import Answer
     from mlaplan.rules.rule import Question
     from mlaplan.strategy import Strategy
     from mlaplan.workload import Overrides
@@ -152,8 +154,27 @@ def subject(q: Question) -> dict[str, Any]:
         "tool_version": __version__,
         "model": {"name": s.model.name, "file": words.file(s.model.origin)},
         "chip": {"name": s.chip.name, "file": words.file(s.chip.origin)},
-        "engine": {"name": p.name, "version": None if p.name == "generic" else p.version},
+        "engine": {"name": spelled(p.name), "version": None if p.name == "generic" else p.version},
     }
+
+
+def asked(a: Answer, given: Overrides) -> dict[str, Any]:
+    """The question of a recommendation, and how much was looked at."""
+    return {
+        **subject(a.q),
+        "devices": a.devices,
+        "workload": workload(a.q),
+        "objective": a.objective,
+        "pinned": a.pins,
+        "overrides": overrides(a.q, given),
+        "considered": a.found.considered,
+        "priced": a.found.priced,
+    }
+
+
+def figures(found: dict[str, float]) -> dict[str, float | None]:
+    """Figures by name, None for those that are no number."""
+    return {name: finite(value) for name, value in found.items()}
 
 
 def explain_document(

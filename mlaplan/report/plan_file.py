@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mlaplan.engines.load import spelled
 from mlaplan.report import plan_data, words
 from mlaplan.specs.defaults import kernels
 
@@ -33,7 +34,7 @@ def document(q: Question, e: Explanation, given: Overrides, objective: str) -> d
         "tool_version": __version__,
         "model": _written(s.model),
         "chip": whole_chip(s.chip),
-        "engine": {"name": p.name, "version": p.version, "profile": _written(p)},
+        "engine": {"name": spelled(p.name), "version": p.version, "profile": _written(p)},
         "origins": {"model": words.file(s.model.origin), "chip": words.file(s.chip.origin)},
         "workload": plan_data.workload(q),
         "objective": objective,

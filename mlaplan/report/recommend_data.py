@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from mlaplan.engines.load import spelled
 from mlaplan.report import plan_data
 
 if TYPE_CHECKING:
@@ -26,16 +27,9 @@ def document(a: Answer, given: Overrides) -> dict[str, Any]:
     reasons = rule_reasons()
     return {
         "schema": SCHEMA,
-        **plan_data.subject(a.q),
-        "devices": a.devices,
-        "workload": plan_data.workload(a.q),
-        "objective": a.objective,
-        "pinned": a.pins,
-        "overrides": plan_data.overrides(a.q, given),
-        "considered": found.considered,
-        "priced": found.priced,
+        **plan_data.asked(a, given),
         "plans": [{"rank": i, **plan_data.explanation(a.q, e)} for i, e in enumerate(found.plans, 1)],
-        "front": [{"strategy": plan_data.strategy(s), **_finite(f)} for s, f in found.front],
+        "front": [{"strategy": plan_data.strategy(s), **plan_data.figures(f)} for s, f in found.front],
         "families": [_family(f) for f in found.families],
         "rejected": codes,
         "rules": {code: reasons.get(code, "") for code in codes},
@@ -46,15 +40,11 @@ def document(a: Answer, given: Overrides) -> dict[str, Any]:
     }
 
 
-def _finite(figures: dict[str, float]) -> dict[str, float | None]:
-    return {name: plan_data.finite(value) for name, value in figures.items()}
-
-
 def _family(f: Family) -> dict[str, Any]:
     return {
         "name": f.name,
         "strategy": plan_data.strategy(f.strategy),
-        **_finite(f.figures),
+        **plan_data.figures(f.figures),
         "feasible": f.reason is None,
         "reason": f.reason,
     }
@@ -118,4 +108,4 @@ def _priced(p: Priced) -> dict[str, Any]:
 
 
 def _launch(one: Launch) -> dict[str, Any]:
-    return {"engine": one.engine, "commands": one.commands, "benchmark": one.bench, "problem": one.problem}
+    return {"engine": spelled(one.engine), "commands": one.commands, "benchmark": one.bench, "problem": one.problem}

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mlaplan.lint.rule import LintRule
-from mlaplan.report.tables import aligned, wrapped
+from mlaplan.report.grid import grid, text
+from mlaplan.report.tables import wrapped
 
 
-def listed(rules: Sequence[LintRule]) -> str:
-    """One line a rule."""
-    return aligned([(rule.code, rule.severity, rule.slug, rule.title) for rule in rules])
+def listed(rules: Sequence[LintRule], width: int | None = None) -> str:
+    """One line a rule; titles fold where a terminal of `width` columns is narrower."""
+    columns = [text("code"), text("severity"), text("slug"), text("what is wrong")]
+    rows = [(rule.code, rule.severity, rule.slug, rule.title) for rule in rules]
+    return grid(columns, rows, fold=3, width=width)
 
 
 def sheet(rule: LintRule) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mlaplan.engines.load import spelled
 from mlaplan.lint.rule import LintRule
 from mlaplan.report.rule_text import needs
 from mlaplan.report.tables import as_markdown
@@ -64,7 +65,7 @@ def _section(rule: LintRule) -> str:
         if example:
             kind = "json" if rule.file.endswith(".json") else "yaml" if rule.file.endswith(".yaml") else "sh"
             lines.append(f"{label}:\n\n```{kind}\n{example.rstrip()}\n```\n")
-    engines = f" Engines: {', '.join(rule.engines)}." if rule.engines else ""
+    engines = f" Engines: {', '.join(map(spelled, rule.engines))}." if rule.engines else ""
     lines.append(
         f"{_capital(rule.severity)}. Versions: {rule.versions}.{engines} Needs {needs(rule)}. Source: {rule.source}.\n"
     )

@@ -99,7 +99,7 @@ def _joined(lines: list[str]) -> list[str]:
 def head(s: Simulated) -> str:
     """Who serves what."""
     o, q = s.outcome, s.q
-    what = f"{q.setting.model.name} on {_pool(q, s.strategy)}"
+    what = f"{q.setting.model.title} on {_pool(q, s.strategy)}"
     if s.prefill:
         what += f" for outputs, {_pool(*s.prefill)} for prompts"
     load = f"{s.concurrency:,} in flight" if s.offered is None else _offered(s.offered)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mlaplan.engines.load import spelled
 from mlaplan.validation.score import KEYS, chip_of, grouped, ratable, summary
 
 if TYPE_CHECKING:
@@ -49,7 +50,11 @@ def document(run: Run, by: str) -> dict[str, Any]:
 def groups(run: Run, by: str) -> list[tuple[str, Summary]]:
     """Errors by group, chip or engine, in order of appearance."""
     found = grouped(ratable(run.scored), KEYS[by])
-    return [(name, s) for name, scored in found.items() if (s := summary(scored)) is not None]
+    return [
+        (spelled(name) if by == "engine" else name, s)
+        for name, scored in found.items()
+        if (s := summary(scored)) is not None
+    ]
 
 
 def interval(value: Interval) -> dict[str, float]:
@@ -73,7 +78,7 @@ def summary_data(s: Summary) -> dict[str, Any]:
 def point_data(s: Scored) -> dict[str, Any]:
     p, unit = s.point, UNITS.get(s.point.metric, "1")
     return {
-        "id": p.id, "set": p.set, "group": p.group, "chip": chip_of(p), "model": p.model, "engine": p.engine,
+        "id": p.id, "set": p.set, "group": p.group, "chip": chip_of(p), "model": p.model, "engine": spelled(p.engine),
         "software": p.software, "metric": p.metric, "unit": unit, "measured": p.value,
         "predicted": interval(s.prediction.value), "error": s.error, "inside_band": s.inside, "grade": p.grade,
         "use": p.use, "fitted": p.fitted, "flags": list(s.prediction.flags), "source": p.source,

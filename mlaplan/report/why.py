@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mlaplan.explain import Explanation
     from mlaplan.rules.rule import Question
 
-CORE = ("attention_core", "kv_cache_cast", "indexer_scores", "indexer_top_k")
+CORE = ("attention_core", "kv_cache_cast", "kv_dequantise", "indexer_scores", "indexer_top_k")
 EXPERTS = ("routed_experts", "expert_activation", "expert_layout")
 PROJECTIONS = (
     "qkv_a", "q_a", "q_b", "q_proj", "kv_a", "kv_b", "qkv_proj", "absorb_q", "absorb_o", "o_proj", "indexer_q",

@@ -26,6 +26,7 @@ CAUSES = {
     "routed_experts": "weights of every expert that a token of the step is routed to are read once",
     "attention_core": "the cache of every sequence is read once a layer",
     "kv_cache_cast": "the engine widens the whole cache before it attends",
+    "kv_dequantise": "numbers of the cache are turned into 16 bit and multiplied with the scale of their group",
     "attention_all_reduce": "sum over the TP ranks after each attention block",
     "moe_all_reduce": "sum over the TP ranks after each expert block",
     "moe_dispatch": "tokens travel to their experts",
@@ -97,6 +98,8 @@ def _term(q: Question, e: Explanation, op: Op) -> str:
         )
     elif bound == "compute":
         how = f"compute: {format_flops(op.flops).replace('FLOPS', 'FLOP')} at {format_flops(op.flops / op.time_s)}"
+    elif bound == "vector":
+        how = f"vector units: {format_seconds(op.compute_s)} of work, the rest behind that of the core"
     elif bound == "link":
         how = f"link: {format_bytes(op.link_bytes)} sent at {format_bytes_per_s(op.link_bytes / op.time_s)}"
     elif bound == "latency":

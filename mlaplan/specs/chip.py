@@ -59,6 +59,7 @@ KernelOp = Annotated[
             "elementwise",
             "lm_head",
             "kv_cast",
+            "kv_dequantise",
         )
     ),
 ]

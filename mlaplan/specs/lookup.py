@@ -100,8 +100,22 @@ def chip_of(document: source.Document, overrides: Sequence[str] = (), overlay: s
         document.shipped = False
     chip: Chip = build(Chip, document)
     chip._origin, chip._calibration = document.file, "" if overlay is None else overlay.file
-    chip._warnings = tuple(warnings(chip, document))
+    chip._warnings = (*_other_name(document), *warnings(chip, document))
     return chip
+
+
+def _other_name(document: source.Document) -> list[Problem]:
+    """A file that is asked for by one name, or copies a chip that is shipped, and calls the chip by another name."""
+    file, name = Path(document.file), str(document.data.get("name"))
+    if document.shipped or file.suffix not in (".yaml", ".yml") or file.stem == name:
+        return []
+    shipped = folders("chip")[-1]
+    asked_by_name = file.parent.resolve() in (folder.resolve() for folder in folders("chip"))
+    if not asked_by_name and not any(_is_file(shipped / f"{one}.yaml") for one in (file.stem, name)):
+        return []
+    told = f"name: {file.name} calls the chip '{name}', and so do answers"
+    expected = f"'{file.stem}', or the file to be {name}.yaml"
+    return [document.problem(("name",), told, expected=expected, severity="warning")]
 
 
 def _lay_over(document: source.Document, overlay: source.Document) -> None:

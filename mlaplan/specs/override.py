@@ -22,6 +22,8 @@ _FIT_KEYS = (
     "compute", "memory", "floor", "norm", "wave", "split", "ramp", "row", "active", "stored", "longest", "passes",
     "tile", "fill", "supply", "quantise", "store", "alpha", "bandwidth", "knee",
 )  # fmt: skip
+# what says which chip or model a file is: answers carry it, so it is no figure to vary
+_IDENTITY = ("kind", "name", "names", "served_names", "title", "vendor", "unit", "source", "notes", "published")
 _USAGE = "path=value or path=x0.5, such as memory.bandwidth='4 TB/s'"
 
 
@@ -58,6 +60,11 @@ class _Override:
 
     def apply(self) -> None:
         path = self.path()
+        if path[0] in _IDENTITY:
+            kind = self.document.data.get("kind")
+            raise self.error(
+                f"{path[0]} says which {kind} this is, and is no figure", f"a figure; or a {kind} file of its own"
+            )
         here = field_type(self.spec, path)
         if len(path) > 1 and path[-1] == "value" and figure_of(field_type(self.spec, path[:-1])):
             path = path[:-1]
@@ -82,6 +89,7 @@ class _Override:
                 continue
             known = keys_at(self.spec, path) or (list(around) if isinstance(around, dict) else [])
             if step not in known:
+                known = known if path else [key for key in known if key not in _IDENTITY]
                 inside = f" in {dotted(path)}" if path else ""
                 message = f"no figure '{step}'{inside}" if known else f"{dotted(path)} holds no further figures"
                 raise self.error(message, f"one of {', '.join(known)}" if known else None, did_you_mean(step, known))

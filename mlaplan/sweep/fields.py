@@ -39,6 +39,11 @@ def _name(text: str) -> str:
     return text
 
 
+def _engine(text: str) -> str:
+    """One spelling in rows and keys, whichever of both was given."""
+    return text.replace("_", "-")
+
+
 def count(least: int, most: int = MOST) -> Read:
     """Reads a whole number."""
 
@@ -114,7 +119,7 @@ def _pin(name: str, read: Read, text: str, kind: str = "int") -> Field:
 SPECS = (
     Field("model", "model", "text", _name, "models by name or file", False),
     Field("chips", "chip", "text", _name, "chips by name or file", False),
-    Field("engine", "engine", "text", _name, "engines, each with or without a version", False),
+    Field("engine", "engine", "text", _engine, "engines, each with or without a version", False),
 )
 PINS = (
     _pin("tp", count(1), "ranks that share the attention heads"),

@@ -22,7 +22,7 @@ from math import isfinite, prod
 from typing import Any, NamedTuple
 
 from mlaplan import __version__, units
-from mlaplan.errors import MlaplanError, Problem, SpecError, UnknownName, did_you_mean, nearest
+from mlaplan.errors import MlaplanError, Problem, SpecError, did_you_mean
 from mlaplan.specs import source
 from mlaplan.sweep import grammar, rows, specs
 from mlaplan.sweep.fields import FIELDS, ORDER, PINS, Field, count
@@ -286,11 +286,9 @@ def _sources(
         for name in names:
             try:
                 _find(key, name)
-            except UnknownName as error:
-                problems.append(_named(asked[key], error))
             except SpecError as error:
                 problems += error.problems
-            except MlaplanError as error:
+            except MlaplanError as error:  # of an unknown name with the nearest one first, then the long list
                 problems.append(asked[key].told(str(error)))
     if problems:
         raise SpecError(problems)
@@ -306,13 +304,6 @@ def _find(key: str, name: str) -> None:
         lookup.load_model(name)
     else:
         lookup.load_chip(name)
-
-
-def _named(asked: Asked, error: UnknownName) -> Problem:
-    near = nearest(error.name, error.known)
-    return asked.told(
-        str(error).split(";")[0], f"one of {', '.join(error.known)}", f"did you mean '{near}'?" if near else None
-    )
 
 
 def _figures(asked: Mapping[str, Asked], models: tuple[str, ...], chips: tuple[str, ...]) -> tuple[Figure, ...]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mlaplan.costs.engine import Interval
 from mlaplan.engines.profile import Profile
+from mlaplan.engines.saved_plan import WRITER, other_schema
 from mlaplan.errors import MlaplanError
 from mlaplan.explain import explain
 from mlaplan.plan import question
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from mlaplan.rules.rule import Question
     from mlaplan.validation.bench_files import BenchResult
 
-SCHEMA = "mlaplan.plan/1"
 METRICS = ("ttft", "tpot", "output_tok_s", "total_tok_s")
 M = TypeVar("M", bound=Spec)
 Planned = tuple["Question", Strategy, float | None]
@@ -189,8 +189,8 @@ def read_plan(file: str) -> Planned:
 
 def planned(file: str, data: dict[str, Any]) -> Planned:
     """`read_plan` of data that was read already, as a pipe can be read but once."""
-    if data.get("schema") != SCHEMA:
-        raise MlaplanError(f"{file}: is no plan; expected the file that `mlaplan recommend --save-plan` writes")
+    if (other := other_schema(data.get("schema"))) is not None:
+        raise MlaplanError(f"{file}: {other[0]}; expected {other[1]}")
     try:
         chip, model = _spec(file, Chip, data["chip"], "chip"), _spec(file, Model, data["model"], "model")
         profile = _spec(file, Profile, data["engine"]["profile"], "engine.profile")
@@ -233,7 +233,7 @@ def plan_data(file: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise MlaplanError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if not isinstance(data, dict):
-        raise MlaplanError(f"{file}: is no plan; expected the file that `mlaplan recommend --save-plan` writes")
+        raise MlaplanError(f"{file}: is no plan; expected {WRITER}")
     return data
 
 

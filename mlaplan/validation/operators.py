@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mlaplan.costs.moe import MoeChoice
     from mlaplan.validation.points import Point
 
-CORES = ("attention_core", "kv_cache_cast")
+CORES = ("attention_core", "kv_cache_cast", "kv_dequantise")
 EXPERT_OPS = {"experts": "routed_experts", "experts_prefill": "routed_experts", "dispatch": "moe_dispatch",
               "combine": "moe_combine", "dispatch_normal": "moe_dispatch", "combine_normal": "moe_combine"}  # fmt: skip
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")

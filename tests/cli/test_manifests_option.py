@@ -48,7 +48,7 @@ def test_manifests_are_printed_without_a_folder(run) -> None:
 def test_ascend_takes_its_own_engine(run) -> None:
     line = "recommend deepseek-v2-lite ascend-910b3 --devices 2 --isl 512 --osl 128 --emit lws"
     out = run(*line.split())
-    assert out.code == 0 and "--engine vllm_ascend" in out.err
+    assert out.code == 0 and "--engine vllm-ascend" in out.err
     assert "huawei.com/Ascend910: '" in out.out and "quay.io/ascend/vllm-ascend:v0.23.0" in out.out
 
 
@@ -60,8 +60,8 @@ REFUSED = [
     ("--emit kthena --pd 1:2", "--replicas 3 does not divide --devices 2"),
     ("--emit vllm --force", "--force goes with --emit lws or --emit kthena"),
     ("--emit lws --force", "--force goes with -o FOLDER: nothing else is overwritten"),
-    ("--emit lws --engine trtllm", "no manifests for --engine trtllm; expected one of vllm, vllm_ascend, sglang"),
-    ("--emit lws --engine generic", "no manifests for --engine generic; expected one of vllm, vllm_ascend, sglang"),
+    ("--emit lws --engine trtllm", "no manifests for --engine trtllm; expected one of vllm, vllm-ascend, sglang"),
+    ("--emit lws --engine generic", "no manifests for --engine generic; expected one of vllm, vllm-ascend, sglang"),
     ("--emit lsw", "unknown engine or kind of manifest to emit 'lsw'; did you mean 'lws'?"),
     ("--emit kthena@1.0", "--emit kthena@1.0: manifests have no version to choose; the engine's goes with --engine"),
     ("--emit lws --format csv", "--emit writes commands, which csv has no place for"),

@@ -91,5 +91,5 @@ def test_what_does_not_go_is_told_in_one_line(run: Run, tmp_path: Path, words: t
 def test_nothing_feasible_is_told_and_draws_nothing(run: Run, tmp_path: Path) -> None:
     done = run("plot", "deepseek-v3", "h100-sxm", "--devices", "1", "--isl", "1k", "--osl", "8", "--kind", "roofline")
     assert done.code == 1
-    assert done.err.startswith("nothing is feasible on 1 x h100-sxm: nearest ")
+    assert done.err.startswith("nothing is feasible on 1 x h100-sxm; nearest ")
     assert not list(tmp_path.iterdir())

@@ -199,3 +199,16 @@ def test_a_bar_is_for_terminals_alone(capsys: pytest.CaptureFixture[str]) -> Non
     assert " 50 %" in shown
     assert shown.endswith("\r")
     assert shown.count("simulating") == 101
+
+
+def test_the_picture_is_drawn_in_the_style_of_all_others(
+    plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.svg"
+    assert run(capsys, plan, *SHORT, "--plot", str(file))[0] == 0
+    from mlaplan.report.plots import style
+
+    drawn = file.read_text().lower()
+    assert all(style.look(i).color.lower() in drawn for i in (0, 2, 3))
+    own = (Path(style.__file__).parents[1] / "simulate_plot.py").read_text()
+    assert "#" not in own.partition('"""')[2].partition('"""')[2].replace("# ", "")  # no colours of its own

@@ -57,7 +57,7 @@ def test_how_a_cache_dtype_is_read():
     vllm = costs("vllm")
     assert vllm.core_mode("bf16") == CoreMode("native")
     # what no backend reads has no entry, and is taken as native
-    assert vllm.core_mode("int8") == CoreMode()
+    assert vllm.core_mode("int8") == CoreMode("upcast")  # scales per group, whoever reads them
     assert costs("vllm", attention="mla_sparse").core_mode("fp8_ds_mla").compute == "upcast"
 
 

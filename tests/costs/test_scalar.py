@@ -21,9 +21,13 @@ PAIRS = [
     ("deepseek-v3", "h200-sxm:trtllm", "trtllm", 64),
     ("kimi-k2.5", "h100-sxm:vllm", "vllm", 64),
     ("deepseek-v3.2", "h800-sxm", "generic", 64),
+    ("deepseek-v3.2", "h800-sxm", "vllm", 64),
     ("glm-5.2", "h20", "generic", 64),
     ("longcat-flash", "b200-sxm", "vllm", 64),
     ("llama-3-70b", "ascend-910b3", "generic", 64),
+    # a dispatch by the engine's own rule
+    ("deepseek-v3", "ascend-910b3", "vllm_ascend", 64),
+    ("deepseek-v3", "ascend-910c-die", "vllm_ascend", 64),
     ("deepseek-v2-lite", "mi300x", "generic", 32),
     ("kimi-k2.5", "a100-sxm-80g", "generic", 64),
     ("deepseek-v3", "ascend-910a", "generic", 64),

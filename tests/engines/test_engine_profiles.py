@@ -6,7 +6,7 @@ import pytest
 
 from mlaplan.engines import engine_names, engine_versions, load_profile, split_name
 from mlaplan.engines.additional_config import config_keys, lifetimes
-from mlaplan.engines.load import at_version, default_engine
+from mlaplan.engines.load import at_version, default_engine, spelled
 from mlaplan.engines.profile import ATTENTION_KINDS, Profile, attention_kind
 from mlaplan.errors import MlaplanError, SpecError, UnknownName
 from mlaplan.specs.lookup import load_chip, load_model
@@ -246,3 +246,13 @@ def test_keys_of_the_additional_config():
     assert lifetimes()["mix_placement"] == ("0.13.0", "0.23.0")
     for version in engine_versions("vllm_ascend"):
         assert {"refresh", "weight_prefetch_config", "enable_cpu_binding"} <= set(config_keys(version))
+
+
+@pytest.mark.parametrize("name", ["vllm_ascend", "vllm-ascend", "vllm-ascend@0.23.0"])
+def test_an_engine_goes_by_one_spelling_and_is_read_in_both(name):
+    assert load_profile(name).name == "vllm_ascend"
+    assert spelled("vllm_ascend") == "vllm-ascend"
+    with pytest.raises(
+        MlaplanError, match=r"^unknown engine 'vllm-ascent'; did you mean 'vllm-ascend'\?; known are .*, vllm-ascend$"
+    ):
+        load_profile("vllm_ascent")

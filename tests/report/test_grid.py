@@ -40,3 +40,10 @@ def test_no_line_is_wider_than_80_and_no_word_is_lost(rows: list[tuple[str, int]
     assert all(len(line) <= 80 or " " not in line.strip() for line in shown.splitlines() if "a" * 61 not in line)
     for name, n in rows:
         assert f"{n:,}" in shown and all(word in shown for word in name.split())
+
+
+def test_several_columns_fold_the_widest_first_and_a_pipe_gets_whole_lines() -> None:
+    columns, row = [text("bar"), text("limit"), text("reached")], ["short", "word " * 8, "word " * 12]
+    narrow = grid(columns, [row], fold=(1, 2)).splitlines()
+    assert max(map(len, narrow)) <= 80 and "\n".join(narrow).count("word") == 20
+    assert len(grid(columns, [row], fold=(1, 2), width=None).splitlines()) == 2

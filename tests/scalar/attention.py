@@ -234,16 +234,27 @@ def _selected_core(out: Ledger, a: Any, t: int, h: int, keys: float) -> None:
     width = 2 * a.kv_lora_rank + a.qk_rope_head_dim
     rows = tiles(h, out.case.chip.padding.attention_rows)
     nbytes = t * keys * cache_row(a, out.case.kv_dtype) + t * h * width * WIRE
-    out.core("sparse_mla_decode", 2.0 * t * keys * rows * width, nbytes)
+    widened = t * keys * a.kv_lora_rank * blocks_of_64(h) if out.widens() else 0.0
+    out.core("sparse_mla_decode", 2.0 * t * keys * rows * width, nbytes, widened=widened)
+
+
+def blocks_of_64(rows: int) -> int:
+    """Each widens its own tile of the cache."""
+    return (rows + 63) // 64
 
 
 def _selected_prefill(out: Ledger, a: Any, s: Prefill, t: float, h: int) -> None:
     """Absorbed core over the selected keys; the cache is read once."""
     width = 2 * a.kv_lora_rank + a.qk_rope_head_dim
     rows = tiles(h, out.case.chip.padding.attention_rows)
-    nbytes = s.keys * cache_row(a, out.case.kv_dtype) + t * h * width * WIRE
+    row, wide, pairs = cache_row(a, out.case.kv_dtype), cache_row(a, "bf16"), s.kept_pairs(a.sparse.top_k) / s.cp
+    before = out.widens() and h >= out.case.engine.core_mode(out.case.kv_dtype).pass_heads
+    nbytes = s.keys * (wide if before else row) + t * h * width * WIRE
     out.per_head(h, t, a.qk_nope_head_dim, a.kv_lora_rank)
-    out.core("mla_prefill", 2.0 * s.kept_pairs(a.sparse.top_k) / s.cp * rows * width, nbytes, "bf16")
+    if before:  # the whole context once
+        out.widen(s.keys * a.kv_lora_rank, s.keys * (row + wide))
+    inside = pairs * a.kv_lora_rank * blocks_of_64(h) if out.widens() and not before else 0.0
+    out.core("mla_prefill", 2.0 * pairs * rows * width, nbytes, "bf16", widened=inside)
     out.per_head(h, t, a.kv_lora_rank, a.v_head_dim)
 
 
@@ -269,6 +280,8 @@ def _gqa_decode(case: Case, a: Any, s: Decode) -> Ledger:
         "gqa_decode",
         4.0 * s.batch * tiles(context, tile.kv_tokens) * rows * a.head_dim,
         s.batch * context * row + 2 * t * heads * a.head_dim * WIRE,
+        widened=out.widens()
+        * (s.batch * context * 2 * h_kv * a.head_dim * blocks_of_64(s.q_len * per_rank(heads, h_kv))),
     )
     if s.layout == "sequence_sharded":
         out.collective("all_gather", t * heads * a.head_dim * WIRE, s.dcp)
@@ -283,6 +296,9 @@ def _gqa_prefill(case: Case, a: Any, s: Prefill) -> Ledger:
     _gqa_project(out, a, t, h, h_kv, s.ranks)
     out.collective("all_gather", s.tokens * 2 * h_kv * a.head_dim * WIRE, s.cp)
     nbytes = 2 * (t * h + s.keys * h_kv) * a.head_dim * WIRE
+    if out.widens():  # what was cached before this step
+        numbers = (s.keys - s.tokens) * 2 * h_kv * a.head_dim
+        out.widen(numbers, (s.keys - s.tokens) * cache_row(a, case.kv_dtype) * h_kv / a.kv_heads + numbers * WIRE)
     out.core("gqa_prefill", 4.0 * s.pairs / s.cp * h * a.head_dim, nbytes, "bf16")
     _out(out, t, h * a.head_dim, s.ranks)
     return out

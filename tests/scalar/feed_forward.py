@@ -43,6 +43,7 @@ def everyone(case: Case, r: Ranks) -> bool:
     """Whether attention-DP ranks gather everyone's tokens, for want of a dispatch."""
     e = case.engine
     dispatches = e.dispatch and r.ep > 1 and (r.ep == r.tp * r.dp or not e.dispatch_whole)
+    dispatches = dispatches and r.ep >= e.dispatch_rule.least_ranks and e.dispatch_rule.prefill
     return r.dp > 1 and not dispatches
 
 
@@ -169,7 +170,9 @@ def _routed(case: Case, f: Any, t: int, r: Ranks, decode: bool, of_all: float) -
     gathered.link_s = _gathered(case, t, r, of_all)
     _experts(gathered, f, of_all, r, "grouped_gemm", decode)
     whole = r.ep == r.tp * r.dp or not e.dispatch_whole
-    if not (e.dispatch and whole and r.ep > 1 and (r.dp > 1 or r.cp > 1)):
+    if not (e.dispatch and whole and r.ep > 1 and (r.dp > 1 or r.cp > 1 or e.dispatch_rule.fixed)):
+        return gathered, False
+    if not allowed(e.dispatch_rule, f, t, r, decode):
         return gathered, False
     dispatched = Ledger(case)
     dispatched.link_s = _dispatched(case, f, t, r, decode)
@@ -182,9 +185,22 @@ def _routed(case: Case, f: Any, t: int, r: Ranks, decode: bool, of_all: float) -
     dispatched.move(rows * f.intermediate_size / r.moe_tp * (4 + narrow if decode else 4 + 2 + 2 + narrow))
     if not decode:  # to the experts' order, and read there to be summed
         dispatched.move(rows * case.model.hidden_size * (narrow + narrow + 2))
-    if e.gather and gathered.chip_s + gathered.link_s <= dispatched.chip_s + dispatched.link_s:
+    if (
+        e.gather
+        and not e.dispatch_rule.fixed
+        and gathered.chip_s + gathered.link_s <= dispatched.chip_s + dispatched.link_s
+    ):
         return gathered, False
     return dispatched, True
+
+
+def allowed(rule: Any, f: Any, t: int, r: Ranks, decode: bool) -> bool:
+    """Whether the engine's own rule lets a step of `t` tokens a DP rank through its dispatch."""
+    if r.ep < rule.least_ranks or (rule.most_experts and f.experts // r.ep > rule.most_experts):
+        return False
+    if not decode:
+        return bool(rule.prefill)
+    return not rule.most_tokens or t <= rule.most_tokens
 
 
 def _experts(out: Ledger, f: Any, of_all: float, r: Ranks, op: str, decode: bool) -> None:

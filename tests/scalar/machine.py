@@ -96,8 +96,10 @@ class Ledger:
         self, op: str, fit_name: str, peak: float, flops: float, nbytes: float, *, io: float = 0.0,
         blocks: float = 0.0, units: float = 0.0, longest: float = 0.0, rows: float = 0.0,
         active: float = 0.0, stored: float = 0.0,
-    ) -> None:  # fmt: skip
+    ) -> float:  # fmt: skip
         """t0 + smooth maximum of FLOP / (b peak) and bytes / (a BW), and the steps that do not overlap.
+
+        Returns the smooth maximum alone.
 
         io: bytes of queries and outputs. blocks, units: thread blocks and their tiles. longest: FLOP of the longest
         thread block. rows: token copies of experts. active, stored: experts with tokens, and all of the chip.
@@ -107,13 +109,15 @@ class Ledger:
         if fit.longest:
             compute_s = smooth_max(compute_s, fit.longest * longest / (fit.compute * peak / cores), fit.norm)
         memory_s = (nbytes + fit.passes * io) / (fit.memory * float(self.case.chip.memory.bandwidth))
-        self.chip_s += fit.floor + smooth_max(compute_s, memory_s, fit.norm)
+        busy = smooth_max(compute_s, memory_s, fit.norm)
+        self.chip_s += fit.floor + busy
         self.chip_s += fit.wave * max(blocks - cores, 0.0) / cores
         if units > 2 * blocks:
             self.chip_s += fit.split * max(cores - blocks, 0.0) / cores
         if units > cores:
             self.chip_s += fit.ramp * min(math.log2(units / cores), 4.0)
         self.chip_s += fit.row * rows + fit.active * active + fit.stored * stored
+        return busy
 
     def gemm(self, part: str, m: float, k: float, n: float) -> None:
         """[m, k] x [k, n]: 2 m k n FLOP with m in whole tiles; weights once, 16-bit activations in and out."""
@@ -145,14 +149,41 @@ class Ledger:
         nbytes = heads * (k * n + m * k + m * n) * WIRE
         self.kernel("bmm", wide, float(self.case.chip.peak[wide]), 2.0 * heads * rows * k * n, nbytes)
 
-    def core(self, op: str, flops: float, nbytes: float, dtype: str | None = None, **more: float) -> None:
-        """An attention core in `dtype`; if not given in the cache's, or in 16 bit where the engine widens it."""
+    def core(
+        self, op: str, flops: float, nbytes: float, dtype: str | None = None, *, widened: float = 0.0, **more: float
+    ) -> None:
+        """An attention core in `dtype`; if not given in the cache's, or in 16 bit where the engine widens it.
+
+        widened: numbers that the vector units turn into 16 bit meanwhile.
+        """
         if dtype is None:
-            native = self.case.engine.core_mode(self.case.kv_dtype).compute == "native"
-            dtype = self.case.kv_dtype if native else "bf16"
+            own = self.case.engine.core_mode(self.case.kv_dtype).compute == "native"
+            dtype = self.case.kv_dtype if own or self.case.kv_dtype in ("int8", "fp8_ds_mla") else "bf16"
         peak = self.case.chip.peak
         fast = dtype in ("fp8", "int8") and dtype in peak
-        self.kernel(op, dtype, float(peak[dtype if fast else sixteen_bit(self.case.chip)]), flops, nbytes, **more)
+        rate = float(peak[dtype if fast else sixteen_bit(self.case.chip)])
+        busy = self.kernel(op, dtype, rate, flops, nbytes, **more)
+        if widened:
+            norm = self.case.chip.kernel(op, dtype).norm
+            self.chip_s += smooth_max(busy, self.vector_s(widened), norm) - busy
+
+    def widens(self) -> bool:
+        """Whether the cache has scales per group, which are multiplied in on the vector units."""
+        grouped = self.case.kv_dtype in ("int8", "fp8_ds_mla")
+        return grouped and self.case.engine.core_mode(self.case.kv_dtype).compute == "upcast"
+
+    def vector_s(self, numbers: float) -> float:
+        """Two FLOP a number at the share of the vector rate that conversions reach."""
+        chip = self.case.chip
+        rates = [float(rate) for rate in chip.vector.values()] or [float(chip.peak[sixteen_bit(chip)]) / 16]
+        return 2 * numbers / (max(rates) * chip.kernel("kv_dequantise", self.case.kv_dtype).compute)
+
+    def widen(self, numbers: float, nbytes: float) -> None:
+        """A pass that turns so many numbers into 16 bit, and moves so many bytes."""
+        if numbers > 0:
+            fit = self.case.chip.kernel("kv_dequantise", self.case.kv_dtype)
+            memory_s = nbytes / (fit.memory * float(self.case.chip.memory.bandwidth))
+            self.chip_s += fit.floor + smooth_max(self.vector_s(numbers), memory_s, fit.norm)
 
     def move(self, nbytes: float) -> None:
         """A kernel that only moves memory."""

@@ -118,12 +118,14 @@ def draft_cache(case: Case, s: Shards, layout: str) -> float:
 def dispatches(case: Case, s: Shards) -> bool:
     """Whether the engine sends tokens to their experts, so that no rank gathers those of all."""
     e, whole = case.engine, s.ep == s.tp * s.dp
-    return e.dispatch and s.ep > 1 and s.dp > 1 and (whole or not e.dispatch_whole)
+    rule = e.dispatch_rule
+    wanted = s.ep > 1 and s.ep >= rule.least_ranks and (s.dp > 1 or rule.fixed)
+    return e.dispatch and wanted and (whole or not e.dispatch_whole)
 
 
 def everyone(case: Case, s: Shards) -> bool:
     """Whether each attention-DP rank gathers the tokens of all."""
-    return s.dp > 1 and not dispatches(case, s)
+    return s.dp > 1 and not (dispatches(case, s) and case.engine.dispatch_rule.prefill)
 
 
 def activations(case: Case, s: Shards, chunk: int) -> float:

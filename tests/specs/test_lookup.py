@@ -162,3 +162,23 @@ def test_the_home_of_nobody_is_no_file(name: str) -> None:
 def test_a_name_too_long_for_a_file_is_an_unknown_name() -> None:
     with pytest.raises(UnknownName):
         load_chip("h2" * 400)
+
+
+def test_a_chip_file_that_goes_by_another_name_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers say what stands in the file, so a copy that kept its name, or lost it, would pass for another chip."""
+    text = Path(lookup.find("chip", "h100-sxm")).read_text()
+    folder = tmp_path / "hardware"
+    folder.mkdir()
+    monkeypatch.chdir(tmp_path)
+    (folder / "h100-sxm.yaml").write_text(text.replace("name: h100-sxm", "name: foo", 1))
+    (told,) = load_chip("h100-sxm").warnings
+    assert (
+        told.where().startswith("hardware/h100-sxm.yaml:") and "calls the chip 'foo', and so do answers" in told.text()
+    )
+    (tmp_path / "mine.yaml").write_text(text)
+    (told,) = load_chip("./mine.yaml").warnings
+    assert "mine.yaml calls the chip 'h100-sxm'" in told.text() and "expected 'mine'" in told.text()
+    # under its own name, and under one that nothing else has
+    (folder / "mine.yaml").write_text(text.replace("name: h100-sxm", "name: mine", 1))
+    (tmp_path / "other.yaml").write_text(text.replace("name: h100-sxm", "name: mine-too", 1))
+    assert load_chip("mine").warnings == load_chip("./other.yaml").warnings == ()

@@ -102,7 +102,10 @@ def test_a_fit_the_chip_does_not_have_starts_from_the_default_of_its_class() -> 
         ("power=x2", "power has no value to multiply; expected a value with its unit"),
         ("scale_up.chips_per_node=x2", "scale_up.chips_per_node is not a quantity that a factor could multiply; expected a value"),
         ("on_chip.l3.capacity=1 MB", "no entry 'l3' in on_chip; expected one of l2, or an index below 1"),
-        ("efficiency.gem.bf16.compute=1", "no figure 'gem' in efficiency; expected one of gemm, bmm, grouped_gemm, grouped_gemm_ep, mla_decode, mla_prefill, gqa_decode, gqa_prefill, sparse_mla_decode, indexer, elementwise, lm_head, kv_cast; did you mean 'gemm'?"),
+        ("name=foo", "name says which chip this is, and is no figure; expected a figure; or a chip file of its own"),
+        ("chip.title=x", "title says which chip this is, and is no figure; expected a figure; or a chip file of its own"),
+        ("kind=model", "kind says which chip this is, and is no figure; expected a figure; or a chip file of its own"),
+        ("efficiency.gem.bf16.compute=1", "no figure 'gem' in efficiency; expected one of gemm, bmm, grouped_gemm, grouped_gemm_ep, mla_decode, mla_prefill, gqa_decode, gqa_prefill, sparse_mla_decode, indexer, elementwise, lm_head, kv_cast, kv_dequantise; did you mean 'gemm'?"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_set_is_told(override: str, message: str) -> None:

@@ -70,7 +70,7 @@ def test_points_are_the_product_of_the_axes_in_order() -> None:
         (("devices: 8,16", "divices: 8,16"), ":4:1: unknown key 'divices'; did you mean 'devices'?"),
         (("devices: 8,16", "devices: 8,8"), ":4:10: 8 holds 8 twice"),
         (("tpot: 60ms", "tpot: 60"), ":8:7: '60' has no unit; expected a time"),
-        (("h100-sxm", "h100-sxn"), ":3:8: unknown chip 'h100-sxn'; expected one of"),
+        (("h100-sxm", "h100-sxn"), ":3:8: unknown chip 'h100-sxn'; did you mean 'h100-sxm'?; known are"),
         (("deepseek-v3", "deepsek-v3"), ":2:8: unknown model 'deepsek-v3'"),
         (("plans: pareto", "plans: some"), ":11:8: 'some' is no plans; expected one of best, pareto, all"),
         (("memory_fraction: 0.9", "memory_fraction: 2"), ":10:18: above 0 and at most 1"),

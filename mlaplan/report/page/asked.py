@@ -55,13 +55,13 @@ def answer(a: Answer) -> Section:
 def _how_to_launch(a: Answer) -> str:
     """Which engines would give commands for this chip."""
     from mlaplan.engines import MODULES
-    from mlaplan.engines.load import load_profile
+    from mlaplan.engines.load import load_profile, spelled
 
     chip = a.q.setting.chip
     able = [name for name in MODULES if chip.efficiency_class in load_profile(name).runs_on]
     if not able:
         return f"No engine whose launch commands are known runs on {chip.name}."
-    return f"Launch commands: the same question with {' or '.join(f'`--emit {name}`' for name in able)}."
+    return f"Launch commands: the same question with {' or '.join(f'`--emit {spelled(name)}`' for name in able)}."
 
 
 def _whole(value: float) -> str:
@@ -112,7 +112,7 @@ def nothing(a: Answer, fitting: Sequence[str]) -> Section:
         found.append(
             Facts(
                 [
-                    ("nearest miss", f"{miss.strategy.label()}: {words.choices(miss.strategy)}"),
+                    ("nearest", f"{miss.strategy.label()} ({words.choices(miss.strategy)})"),
                     (f"{miss.code} {miss.slug}", miss.detail),
                     *(("what would fit", one) for one in fitting),
                 ]

@@ -25,17 +25,10 @@ def document(
     miss = a.found.nearest_miss
     return {
         "schema": SCHEMA,
-        **plan_data.subject(a.q),
-        "devices": a.devices,
-        "workload": plan_data.workload(a.q),
-        "objective": a.objective,
-        "pinned": a.pins,
+        **plan_data.asked(a, given),
         "settings": list(settings),
-        "overrides": plan_data.overrides(a.q, given),
-        "considered": a.found.considered,
-        "priced": a.found.priced,
         "plans": [_plan(a, e) for e in a.found.plans],
-        "front": [{"label": s.label(), "batch": s.batch, **_finite(figures)} for s, figures in free.found.front],
+        "front": [{"label": s.label(), "batch": s.batch, **plan_data.figures(f)} for s, f in free.found.front],
         "rejected": {name.split()[0]: count for name, count in a.found.rejected.items()},
         "nearest_miss": None if miss is None else {"label": miss.strategy.label(), "rule": miss.code},
         **more,
@@ -53,7 +46,3 @@ def _plan(a: Answer, e: Explanation) -> dict[str, Any]:
         )
     strategy = plan_data.strategy(e.strategy, e.pp_layers)
     return {"strategy": strategy, "memory": found["memory"], **steps, "served": found["served"]}
-
-
-def _finite(figures: dict[str, float]) -> dict[str, float | None]:
-    return {name: plan_data.finite(value) for name, value in figures.items()}

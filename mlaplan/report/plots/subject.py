@@ -32,7 +32,7 @@ def of_frame(frame: pd.DataFrame, without: tuple[str, ...] = ()) -> str:
     """The same for rows of a sweep: what they share, less the columns that the picture itself shows."""
     shared = {c: only(frame, c) for c in (*POINT, *what_if(frame)) if c in frame and c not in without}
     shared = {name: value for name, value in shared.items() if value is not None}
-    model = shared.get("model") or listed(frame, "model", without)
+    model = title(shared["model"]) if shared.get("model") else listed(frame, "model", without)
     chip = shared.get("chip") or listed(frame, "chip", without)
     count = shared.get("devices")
     on = f"{count} x {chip}" if count and chip else chip or (f"{count} chips" if count else "")
@@ -57,6 +57,16 @@ def of_frame(frame: pd.DataFrame, without: tuple[str, ...] = ()) -> str:
     return "; ".join(part for part in parts if part)
 
 
+def title(model: Any) -> str:
+    """A model as other pictures call it; by the name in the rows where no such model is known here."""
+    from mlaplan.specs.lookup import load_model
+
+    try:
+        return load_model(str(model)).title
+    except MlaplanError:
+        return str(model)
+
+
 def only(frame: pd.DataFrame, column: str) -> Any:
     """The one value of a column, None where there are several or none."""
     found = frame[column].dropna().unique()
@@ -70,6 +80,7 @@ def listed(frame: pd.DataFrame, column: str, without: tuple[str, ...]) -> str:
     if column in without or column not in frame:
         return ""
     found = [str(v) for v in frame[column].dropna().unique()]
+    found = [title(name) for name in found] if column == "model" and len(found) <= 3 else found
     return ", ".join(found) if len(found) <= 3 else f"{len(found)} {column}s"
 
 

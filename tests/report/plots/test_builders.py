@@ -27,7 +27,7 @@ from mlaplan.report.plots import (
     timeline,
     vary,
 )
-from mlaplan.report.plots.subject import Unfit
+from mlaplan.report.plots.subject import Unfit, of_frame
 from mlaplan.rules.rule import Question
 from mlaplan.specs.lookup import load_chip, load_model
 from mlaplan.sweep.rows import read
@@ -245,3 +245,12 @@ def test_rows_without_the_time_of_a_step_have_no_breakdown() -> None:
     assert [panel.name for panel in breakdown.of_frame(part).panels] == ["prefill step"]
     with pytest.raises(Unfit, match="no row has the time of a step"):
         breakdown.of_frame(part.assign(prefill_step_s=float("nan")))
+
+
+def test_titles_of_sweeps_call_a_model_as_other_pictures_do() -> None:
+    frame = pd.DataFrame({"model": ["deepseek-v3"] * 2, "chip": "h200-sxm", "devices": 8, "isl": 1024, "osl": 128})
+    assert of_frame(frame).startswith("DeepSeek-V3 on 8 x h200-sxm; 1,024 tokens in")
+    both = frame.assign(model=["deepseek-v3", "kimi-k2.5"])
+    assert of_frame(both).startswith("DeepSeek-V3, Kimi-K2.5 on 8 x h200-sxm")
+    # rows of a model that is not known here keep the name that they have
+    assert of_frame(frame.assign(model="ours")).startswith("ours on 8 x h200-sxm")
