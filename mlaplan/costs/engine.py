@@ -78,7 +78,8 @@ class EngineCosts:
 
     step_overhead_s: host time per forward pass that does not hide behind the device.
     prefill_layer_host_s: host time to launch one layer eagerly; a prefill step takes at least that per layer.
-    prefill_balance: how evenly prefill work spreads over attention-DP ranks that step together (1 = perfectly).
+    prefill_balance: how evenly prefill work spreads over attention-DP ranks (1 = perfectly) in a pool that computes
+        prompts only and in the closed-loop client; elsewhere `serving.lockstep` says what uneven ranks cost.
     overlap_fraction: part of the smaller of compute and communication that two-batch overlap hides.
     dispatch_cores: cores that the prefill dispatch and combine hold while they run; decode's take none.
     of_free: the memory fraction is the cache's share of what weights and buffers leave, not a share of the whole.

@@ -12,7 +12,8 @@ for W + S before its first token and n rounds after it:
 Queueing assumption: lengths are the mean ones. In a closed loop, or where the load is free, a request arrives when
 another ends, finds a prefill under way with probability rho = X t_p and waits for the rest of it, W = rho t_p / 2,
 never longer than the prompts of all others in flight. At a request rate l of a rank, arrivals are Poisson (M/D/1):
-    W = rho / (2 (1 - rho)) t_p, rho = l t_p, before a slot      TPOT = t_d / (a (1 - rho)), t_d that of a full rank
+    W    = rho / (2 (1 - rho)) t_p      rho = l t_p, spent before a slot
+    TPOT = t_d / (a (1 - rho))          t_d that of a full rank
 as long as what is in flight, l (S + n a TPOT), fits the slots; else the rank is full, as in a closed loop. Requests
 above what the batch limit admits wait Q = (C - b) / X.
 A burst at the start, queues that drain, length distributions and preemption belong to the simulator, not here.
