@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mlaplan.serving.simulator.holding import Holding
 from mlaplan.serving.simulator.rank import NOTHING, Prompts, Rank
 from mlaplan.serving.simulator.record import Tally
 from mlaplan.serving.simulator.sequence import Sequence
@@ -55,6 +56,7 @@ class Replica:
         self.grow = np.zeros((server.ranks, self.ring), dtype=np.int64)  # blocks to take, by rank and round
         self.history: deque[float] = deque([0.0] * server.lag_steps, maxlen=max(server.lag_steps, 1))
         self.start_s = self.first_s = self.slope_s = self.drain_s = 0.0
+        self.holding, self.cold_s = Holding(server.hold_rounds), server.cold_s
         self.rounds = 0  # of the step under way; 0 with prompts alone
         self.prompts: list[Prompts] = []
         self.received: list[tuple[Rank, Sequence]] = []  # handed over and now admitted: the transfer may start
@@ -97,7 +99,9 @@ class Replica:
                 self._make_room(rank)
             while rank.waiting and rank.waiting[0].handed and rank.admit(rank.waiting[0]):
                 self.received.append((rank, rank.waiting.popleft()))
-            if not (rank.waiting or rank.filling):
+        held = self.holding.holds(self.ranks)
+        for rank in self.ranks:
+            if held or not (rank.waiting or rank.filling):
                 self.prompts.append(NOTHING)
                 continue
             decoding = len(rank.running) * (1 + h.drafts) if h.mixed else 0
@@ -160,6 +164,7 @@ class Replica:
             fullest, context = self._slowest()
             alone = h.steps.decode(fullest, context)[0] - self._spared(fullest)
             longest = max(longest + alone - h.steps.decode(fullest, LEAST_CONTEXT)[0] + self._spared(fullest), alone)
+        longest, self.cold_s = longest + self.cold_s, 0.0
         self.first_s, self.slope_s, self.drain_s = longest, 0.0, drain
         return longest
 
@@ -204,7 +209,8 @@ class Replica:
             if n > 1 and rank.running and rank.cache.available < n * (len(rank.running) + 1):
                 taken = np.cumsum(self.grow[rank.place, self._places(n)])
                 n = max(int(np.searchsorted(taken, rank.cache.available, side="right")), 1)
-        self.rounds, self.first_s, self.slope_s, self.drain_s = min(n, self._unseen()), d, slope * growth, 0.0
+        n = min(n, self._unseen(), self.holding.left)
+        self.rounds, self.first_s, self.slope_s, self.drain_s = n, d, slope * growth, 0.0
 
     def _unseen(self) -> int:
         """Rounds until a decision knows of the first request that came before this step and is not yet seen."""
@@ -246,6 +252,7 @@ class Replica:
         if lag:
             self.history.extend(self.start_s + self.after(max(n, 1) - i) for i in range(min(max(n, 1), lag), 0, -1))
         self.tally.step(self, now)
+        self.holding.passed(n - 1)
         if n:
             self.last_s = now
             self.joined.clear()
