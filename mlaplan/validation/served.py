@@ -49,7 +49,7 @@ def served_value(point: Point) -> tuple[Interval, dict[str, float], tuple[str, .
         flags = ("does_not_fit",)
     phase = found.parts.prefill if point.metric == "ttft" else found.parts.decode
     assert phase is not None
-    band_of_it = spread(value, found.spreads[kind_of(point.metric)])
+    band_of_it = spread(value, found.spreads.get(kind_of(point.metric), band.Spread(0.0, 0.0)))
     return band_of_it, _terms(found, point.metric), flags, doubts_of(phase.ops)
 
 
@@ -58,23 +58,25 @@ _RUNS: dict[str, Served] = {}
 
 def _run(point: Point) -> Served:
     """The client's run for a point; the metrics of one run share it."""
-    key = repr((point.chip, point.model, point.engine, point.weights, point.strategy, point.workload, point.given))
+    banded = point.use != "ratio"  # of the others only the value counts
+    known = (point.chip, point.model, point.engine, point.weights, point.strategy, point.workload, point.given)
+    key = repr((known, banded))
     if key not in _RUNS:
         q, st, _ = asked(point)
         w, given = point.workload, point.given
         _RUNS[key] = serve(
             q, st, tokens=given.get("tokens_per_step"), requests=w.get("requests"),
             shortest=w.get("shortest", clients.SHORTEST), whole_prompts=bool(given.get("whole_prompts")),
-            hold_rounds=given.get("hold_rounds", 0),
+            hold_rounds=given.get("hold_rounds", 0), banded=banded,
         )  # fmt: skip
     return _RUNS[key]
 
 
 def serve(
     q: Question, st: Strategy, *, tokens: float | None = None, requests: int | None = None,
-    shortest: float = clients.SHORTEST, whole_prompts: bool = False, hold_rounds: int = 0,
+    shortest: float = clients.SHORTEST, whole_prompts: bool = False, hold_rounds: int = 0, banded: bool = True,
 ) -> Served:  # fmt: skip
-    """Runs the client for a strategy, and again at both ends of everything that is an interval."""
+    """Runs the client for a strategy and, `banded`, again at both ends of everything that is an interval."""
     work = q.workload
     assert work.concurrency is not None
     share = max(-(-work.concurrency // st.replicas), 1)  # requests in flight of one replica, and of one of its ranks
@@ -87,7 +89,8 @@ def serve(
     middle = clients.run(one, server, queue)
     at_batch = replace(q, workload=replace(mean_workload(work, shortest), concurrency=None))
     parts = explain(at_batch, replace(st, batch=max(round(middle.mean_batch), 1)), tokens_given=tokens)
-    spreads = _spreads(q, one, queue, server, middle, parts, acceptance(q, st.mtp, tokens))
+    accepted = acceptance(q, st.mtp, tokens)
+    spreads = _spreads(q, one, queue, server, middle, parts, accepted) if banded else {}
     edge = per_rank * (work.isl + work.osl) > server.kv_tokens
     return Served(middle, spreads, parts, st, edge)
 
