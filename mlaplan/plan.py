@@ -63,6 +63,8 @@ class Recommendation:
 def question(chip: Chip, model: Model, profile: Any, work: Workload, given: Overrides) -> Question:
     """The question in the form that costs and rules read, with the user's overrides in place."""
     engine = from_profile(profile, chip, attention_kind(model))
+    if given.redundant_experts:
+        engine = engine.with_balancer()
     if given.imbalance is not None:
         engine = engine.with_imbalance(given.imbalance)
     if given.dcp_merge is not None or given.dcp_interleave is not None:

@@ -157,7 +157,14 @@ MtpAccept = Annotated[
     typer.Option("--mtp-accept", metavar="TOKENS", help="Tokens a step yields with MTP, 1 to 1 + K."),
 ]
 RedundantExperts = Annotated[
-    int, typer.Option("--redundant-experts", min=0, max=MOST, metavar="N", help="Copies of hot experts, in all.")
+    int,
+    typer.Option(
+        "--redundant-experts",
+        min=0,
+        max=MOST,
+        metavar="N",
+        help="Copies of hot experts, in all: a load balancer deals them out.",
+    ),
 ]
 Settings = Annotated[
     list[str] | None,

@@ -84,8 +84,10 @@ class EngineCosts:
     dispatch_cores: cores that the prefill dispatch and combine hold while they run; decode's take none.
     of_free: the memory fraction is the cache's share of what weights and buffers leave, not a share of the whole.
     norms_in_all_reduce: the sum over TP ranks and the residual and norm after it are one kernel.
-    imbalance: tokens of the busiest EP rank over the mean.
-    load_spread: how unevenly experts are liked, see `routing`; no habit of an engine, but known as badly.
+    imbalance: tokens of the busiest EP rank over the mean where `balanced`: by a balancer with redundant experts, or as
+        the user knows it. Else `rank_spread` gives it.
+    load_spread, rank_spread: how unevenly experts are liked, see `routing`; no habit of an engine, but known as badly.
+        The more uneven, the fewer experts are read, and the more has the busiest rank: two doubts, each with its ends.
     beside: what becomes of shared experts beside the routed ones.
     custom_all_reduce: (ranks, largest message in bytes) of the engine's own in-graph all-reduce kernel.
     dispatch, gather: ways in which tokens can reach their experts under attention DP; dispatch_whole: the former
@@ -118,7 +120,9 @@ class EngineCosts:
     mixed_prefill: bool
     dispatch_cores: float = 0.0
     norms_in_all_reduce: bool = False
+    balanced: bool = True
     load_spread: Interval = EVEN
+    rank_spread: Interval = EVEN
     beside: Beside = APART
     custom_all_reduce: tuple[tuple[int, float], ...] = ()
     core_modes: dict[str, CoreMode] = field(default_factory=dict)
@@ -140,18 +144,24 @@ class EngineCosts:
         return CoreMode("upcast" if kv_dtype in GROUPED else "native") if known is None else known
 
     def with_imbalance(self, factor: float) -> EngineCosts:
-        return replace(self, imbalance=exactly(factor))
+        return replace(self, imbalance=exactly(factor), balanced=True)
+
+    def with_balancer(self) -> EngineCosts:
+        """Experts dealt out, hot ones several times, so that ranks have loads as even as such engines reach."""
+        return replace(self, balanced=True)
 
     def with_even_experts(self) -> EngineCosts:
         """Experts drawn with equal chance and EP ranks with equal loads, as kernel benchmarks have them."""
-        return replace(self, imbalance=exactly(1.0), load_spread=exactly(0.0))
+        return replace(self.with_imbalance(1.0), load_spread=exactly(0.0))
 
     def routing_ends(self) -> list[tuple[EngineCosts, EngineCosts]]:
         """This engine at both ends of each thing unknown about routing, the faster end first."""
-        i, s = self.imbalance, self.load_spread
+        i, s, r = self.imbalance, self.load_spread, self.rank_spread
         pairs = []
-        if i.low < i.high:
+        if self.balanced and i.low < i.high:
             pairs.append((self.with_imbalance(i.low), self.with_imbalance(i.high)))
+        if not self.balanced and r.low < r.high:
+            pairs.append((replace(self, rank_spread=exactly(r.low)), replace(self, rank_spread=exactly(r.high))))
         if s.low < s.high:
             pairs.append((replace(self, load_spread=exactly(s.high)), replace(self, load_spread=exactly(s.low))))
         return pairs
@@ -202,7 +212,9 @@ def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
             default=0.0,
         ),
         norms_in_all_reduce=any(row.fuses_norm for row in profile.all_reduce if chip.efficiency_class in row.chips),
+        balanced=False,
         load_spread=Interval(*load_spread()),
+        rank_spread=Interval(*load_spread()),
         beside=_beside(parallel.shared_beside),
         custom_all_reduce=tuple((n, profile.all_reduce_max(chip.efficiency_class, n)) for n in ranks),
         core_modes=modes,

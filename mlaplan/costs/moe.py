@@ -20,15 +20,15 @@ import numpy as np
 from mlaplan.costs import expert_parallel as ep_net
 from mlaplan.costs.collectives import DEFAULT_RESIDUAL, Group
 from mlaplan.costs.dense import reduce_ops
-from mlaplan.costs.engine import DispatchRule
+from mlaplan.costs.engine import DispatchRule, Interval
 from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op, link_op
 from mlaplan.costs.params import routed_per_token
 from mlaplan.costs.roofline import Numeric, ceil_div, pad_to
-from mlaplan.costs.routing import Groups, busiest, touched
+from mlaplan.costs.routing import Groups, busiest, touched, uneven
 from mlaplan.costs.shared_experts import APART, Beside, fused_experts, shared_ops
 
 if TYPE_CHECKING:
-    from mlaplan.specs.model import MoEFFN
+    from mlaplan.specs.model import Model, MoEFFN
 
 
 class MoeShape(NamedTuple):
@@ -58,10 +58,12 @@ class MoeChoice(NamedTuple):
     dispatch_whole: bool = False  # dispatch only with the experts over all ranks (EP = TP x DP)
     gather: bool = True
     imbalance: float = 1.0  # tokens of the busiest EP rank over the mean; 1: all ranks have the same
+    balanced: bool = True  # `imbalance` is known, or reached by a balancer; else the law of loads gives it
     redundant_experts: int = 0
     fp8_dispatch: bool = True
     beside: Beside = APART
     load_spread: float = 0.0  # of the experts, see `routing`
+    rank_spread: float = 0.0  # the same where it makes ranks uneven, known as badly and the other way round
     rule: DispatchRule = DispatchRule()
 
 
@@ -84,10 +86,25 @@ def ffn_ops(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> list[Op]:
     return [*ops, *routed, *_shared(m, f, s, choice, dispatched, routed_s)]
 
 
+def _skew(f: MoEFFN, s: MoeShape, choice: MoeChoice) -> Numeric:
+    """Copies of tokens on the busiest EP rank over the mean."""
+    many = np.asarray(s.ep) > 1
+    if choice.balanced or not np.any(many):
+        return np.where(many, choice.imbalance, 1.0)
+    k, limit = routed_per_token(f), Groups(f.groups, f.groups_per_token)
+    return np.where(many, uneven(f.experts, k, s.everyone, choice.rank_spread, s.ep, limit), 1.0)
+
+
+def uneven_ranks(model: Model, spread: Interval, ep: int) -> Interval:
+    """Copies of many tokens on the busiest of `ep` ranks over the mean, where nothing balances them."""
+    f = next(f for f in model.ffn.values() if f.kind == "moe")
+    k, limit = routed_per_token(f), Groups(f.groups, f.groups_per_token)
+    return Interval(*(float(uneven(f.experts, k, np.inf, s, ep, limit)) for s in spread))
+
+
 def _rows(f: MoEFFN, s: MoeShape, choice: MoeChoice) -> Numeric:
     """Copies of tokens that the routed experts of the busiest rank work on."""
-    skew = np.where(np.asarray(s.ep) > 1, choice.imbalance, 1.0)
-    return s.everyone * routed_per_token(f) / s.ep * skew
+    return s.everyone * routed_per_token(f) / s.ep * _skew(f, s, choice)
 
 
 class _Load(NamedTuple):
@@ -113,7 +130,7 @@ def _load(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> _Load:
 
 def _touched(f: MoEFFN, k: float, tokens: Numeric, ep: Numeric, choice: MoeChoice) -> Numeric:
     """Experts that the busiest EP rank reads; the mean where its load is stated to be that of all (imbalance 1)."""
-    if choice.imbalance == 1.0 or np.all(np.asarray(ep) == 1):
+    if (choice.balanced and choice.imbalance == 1.0) or np.all(np.asarray(ep) == 1):
         return touched(f.experts, k, tokens, choice.load_spread) / ep
     return busiest(f.experts, k, tokens, choice.load_spread, ep, Groups(f.groups, f.groups_per_token))
 
@@ -202,11 +219,11 @@ def _gathered(m: Machine, s: MoeShape) -> tuple[list[Op], list[Op]]:
 def _dispatched(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> tuple[list[Op], list[Op]]:
     """All-to-all of the copies over the stage, then the TP ranks share what each of them owned.
 
-    It ends when the busiest rank has its copies, `imbalance` times the mean; the bytes are those of the mean.
+    It ends when the busiest rank has its copies; the bytes are those of the mean.
     """
     d, k = m.model.hidden_size, routed_per_token(f)
     own = s.tokens / s.tp
-    busiest = own * choice.imbalance
+    busiest = own * _skew(f, s, choice)
     ranks = s.tp * s.dp
     out_bytes, back_bytes = ep_net.copy_bytes(d, choice.fp8_dispatch), 2.0 * d
     copies = k * moe_tp(s)

@@ -69,8 +69,8 @@ class Setting:
         # kernels send what the experts multiply: fp8, or int8 where a chip has that instead (arXiv:2506.12708)
         eight_bit = "fp8" in peak or "int8" in peak
         return MoeChoice(
-            e.dispatch, e.dispatch_whole, e.gather, float(e.imbalance), self.redundant_experts, eight_bit, e.beside,
-            float(e.load_spread), e.dispatch_rule,
+            e.dispatch, e.dispatch_whole, e.gather, float(e.imbalance), e.balanced, self.redundant_experts, eight_bit,
+            e.beside, float(e.load_spread), float(e.rank_spread), e.dispatch_rule,
         )  # fmt: skip
 
 

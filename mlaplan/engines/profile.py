@@ -170,7 +170,7 @@ class Parallel(Spec):
         default=None, description="how shared experts run beside the routed ones; after them where absent"
     )
     lm_head: Literal["tp", "tp_dp"]
-    expert_imbalance: Figure[Number] = field(description="tokens of the busiest expert rank over the mean")
+    expert_imbalance: Figure[Number] = field(description="busiest expert rank over the mean, with a balancer")
     source: Text
     confidence: Confidence
     note: Text | None = None

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from mlaplan.costs import band
+from mlaplan.costs.moe import uneven_ranks
 
 if TYPE_CHECKING:
     from mlaplan.explain import Explanation
@@ -92,8 +93,11 @@ def routing(q: Question, e: Explanation) -> Doubt | None:
         spreads.append(band.Spread(max(own - times[0], 0.0), max(times[1] - own, 0.0)))
     if not spreads:
         return None
-    both, i, s = band.together(*spreads), q.setting.engine.imbalance, q.setting.engine.load_spread
-    known = f"busiest rank {i.low:g} to {i.high:g} x the mean, spread of loads {s.low:g} to {s.high:g}"
+    both, engine = band.together(*spreads), q.setting.engine
+    i, s = engine.imbalance, engine.load_spread
+    if not engine.balanced and e.strategy.ep > 1:
+        i = uneven_ranks(q.setting.model, engine.rank_spread, e.strategy.ep)
+    known = f"busiest rank {i.low:.3g} to {i.high:.3g} x the mean, spread of loads {s.low:g} to {s.high:g}"
     return Doubt(ROUTING, own, *both, known)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mlaplan.costs.moe import uneven_ranks
 from mlaplan.report import words
 
 if TYPE_CHECKING:
@@ -26,11 +27,7 @@ def notes(a: Answer, given: Overrides) -> list[str]:
         )
     out += _drafts(a, given)
     if s.ep > 1 and given.imbalance is None:
-        known = q.setting.engine.imbalance
-        out.append(
-            f"The busiest expert rank is taken to get {known.value:g}x the mean of the tokens ({known.low:g} to "
-            f"{known.high:g}, assumed); yours with --imbalance."
-        )
+        out.append(_busiest(q, s.ep))
     out += extrapolated(q.setting.chip, max(s.tp, s.ep))
     if a.objective == "cost" and a.found.plans[0].served and a.found.plans[0].served.usd_per_mtok is None:
         out.append(f"{q.setting.chip.name} has no price: plans are ranked by tokens per chip; give --price.")
@@ -39,6 +36,19 @@ def notes(a: Answer, given: Overrides) -> list[str]:
         out.append(f"{float(price):.2f} USD per chip and hour, {price.confidence}; yours with --price.")
     out.append("Steady state with mean lengths: bursts, queues that drain and preemption are not in the figures.")
     return out + chip_notes(q.setting.chip)
+
+
+def _busiest(q: Question, ep: int) -> str:
+    """How uneven the expert ranks are taken to be."""
+    e = q.setting.engine
+    known = e.imbalance if e.balanced else uneven_ranks(q.setting.model, e.rank_spread, ep)
+    what = "With a load balancer t" if e.balanced else "Without a load balancer t"
+    known_by = "assumed" if e.balanced else "by the law of experts' loads"
+    other = "" if e.balanced else ", one that stores hot experts several times with --redundant-experts"
+    return (
+        f"{what}he busiest expert rank is taken to get {known.value:.3g}x the mean of the tokens ({known.low:.3g} to "
+        f"{known.high:.3g}, {known_by}); yours with --imbalance{other}."
+    )
 
 
 def too_long(q: Question) -> list[str]:

@@ -89,10 +89,7 @@ def compare(bench_file: str, plan_file: str) -> OwnRun:
     work = Workload(
         max(round(isl * nominal), 1), max(round(osl * nominal), 1), concurrency=concurrency, prefix_tokens=prefix
     )
-    lag = float(q.profile.scheduler.lag_steps)
-    found = served.serve(
-        replace(q, workload=work), st, lag=lag, tokens=tokens, requests=bench.requests, shortest=shortest
-    )
+    found = served.serve(replace(q, workload=work), st, tokens=tokens, requests=bench.requests, shortest=shortest)
     if found.kv_edge:
         notes.append("the cache does not hold all requests at once: TTFT is mostly waiting, and sensitive to memory")
     chips = st.devices

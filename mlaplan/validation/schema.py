@@ -127,6 +127,9 @@ class Given(Spec):
     redundant_experts: CountOrZero | None = None
     memory_fraction: Share | None = None
     whole_prompts: Flag | None = field(default=None, description="the engine was told not to cut prompts")
+    hold_rounds: Count | None = field(
+        default=None, description="steps for which prompts wait at most until all attention-DP ranks have one"
+    )
 
 
 class Claims(Spec):

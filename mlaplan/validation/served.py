@@ -1,15 +1,16 @@
-"""Predictions of served points: the closed-loop client over the step times of the cost model."""
+"""Predictions of served points: the closed-loop client on the simulator, over the step times of the cost model."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from mlaplan.costs import band
 from mlaplan.costs.engine import Interval
 from mlaplan.explain import acceptance, explain
 from mlaplan.serving import client as clients
-from mlaplan.serving.step_tables import StepTables, tables
+from mlaplan.serving.steady import acceptance_from
+from mlaplan.simulation import Longest, server_of
 from mlaplan.validation.setting import asked
 from mlaplan.validation.steps import decode_step_s, routing_ends
 from mlaplan.validation.terms import by_time, doubts_of
@@ -17,19 +18,24 @@ from mlaplan.validation.terms import by_time, doubts_of
 if TYPE_CHECKING:
     from mlaplan.explain import Explanation
     from mlaplan.rules.rule import Question
-    from mlaplan.serving.client import Client, Habits, Result
+    from mlaplan.serving.client import Client, Result
+    from mlaplan.serving.simulator.requests import Requests
+    from mlaplan.serving.simulator.server import Server
+    from mlaplan.serving.simulator.tables import StepGrid
     from mlaplan.strategy import Strategy
     from mlaplan.validation.points import Point
     from mlaplan.workload import Workload
 
 
+LEAST = 0.1  # of a time: it has no negative tail
+
+
 class Served(NamedTuple):
     """A run at the middle of everything, and the relative spreads of what it is made of."""
 
-    result: Result
+    result: Result  # of one replica
     spreads: dict[str, band.Spread]  # of each metric, as fractions
     parts: Explanation
-    ranks: int
     strategy: Strategy
     kv_edge: bool  # requests wait for room in the cache
 
@@ -43,7 +49,7 @@ def served_value(point: Point) -> tuple[Interval, dict[str, float], tuple[str, .
         flags = ("does_not_fit",)
     phase = found.parts.prefill if point.metric == "ttft" else found.parts.decode
     assert phase is not None
-    band_of_it = spread(value, found.spreads[kind_of(point.metric)])
+    band_of_it = spread(value, found.spreads.get(kind_of(point.metric), band.Spread(0.0, 0.0)))
     return band_of_it, _terms(found, point.metric), flags, doubts_of(phase.ops)
 
 
@@ -52,46 +58,41 @@ _RUNS: dict[str, Served] = {}
 
 def _run(point: Point) -> Served:
     """The client's run for a point; the metrics of one run share it."""
-    key = repr((point.chip, point.model, point.engine, point.weights, point.strategy, point.workload, point.given))
+    banded = point.use != "ratio"  # of the others only the value counts
+    known = (point.chip, point.model, point.engine, point.weights, point.strategy, point.workload, point.given)
+    key = repr((known, banded))
     if key not in _RUNS:
-        q, st, s = asked(point)
-        w = point.workload
+        q, st, _ = asked(point)
+        w, given = point.workload, point.given
         _RUNS[key] = serve(
-            q, st, lag=float(s.profile.scheduler.lag_steps), tokens=point.given.get("tokens_per_step"),
-            requests=w.get("requests"), shortest=w.get("shortest", clients.SHORTEST),
-            whole_prompts=bool(point.given.get("whole_prompts")),
+            q, st, tokens=given.get("tokens_per_step"), requests=w.get("requests"),
+            shortest=w.get("shortest", clients.SHORTEST), whole_prompts=bool(given.get("whole_prompts")),
+            hold_rounds=given.get("hold_rounds", 0), banded=banded,
         )  # fmt: skip
     return _RUNS[key]
 
 
 def serve(
-    q: Question, st: Strategy, *, lag: float = 1.0, tokens: float | None = None, requests: int | None = None,
-    shortest: float = clients.SHORTEST, whole_prompts: bool = False,
+    q: Question, st: Strategy, *, tokens: float | None = None, requests: int | None = None,
+    shortest: float = clients.SHORTEST, whole_prompts: bool = False, hold_rounds: int = 0, banded: bool = True,
 ) -> Served:  # fmt: skip
-    """Runs the client for a strategy, and again at both ends of everything that is an interval."""
+    """Runs the client for a strategy and, `banded`, again at both ends of everything that is an interval."""
     work = q.workload
     assert work.concurrency is not None
-    ranks = st.dp * st.replicas
-    per_rank = max(-(-work.concurrency // ranks), 1)
-    mean = mean_workload(work, shortest)
-    at, kv_tokens = tables(q.setting, replace(st, batch=per_rank), mean, q.budget, per_rank)
-    one = clients.Client(
-        work.isl,
-        work.osl,
-        per_rank,
-        requests and max(requests // ranks, 1),
-        shortest,
-        work.prefix_tokens / work.isl,
-    )
+    share = max(-(-work.concurrency // st.replicas), 1)  # requests in flight of one replica, and of one of its ranks
+    per_rank = -(-share // st.dp)
+    sent = requests and max(requests // st.replicas, 1)
+    one = clients.Client(work.isl, work.osl, share, sent, shortest, work.prefix_tokens / work.isl)
+    queue = one.sends()
+    server = server_of(q, replace(st, batch=per_rank), Longest.of(queue), tokens_given=tokens)
+    server = replace(server, whole_prompts=whole_prompts, hold_rounds=hold_rounds)
+    middle = clients.run(one, server, queue)
+    at_batch = replace(q, workload=replace(mean_workload(work, shortest), concurrency=None))
+    parts = explain(at_batch, replace(st, batch=max(round(middle.mean_batch), 1)), tokens_given=tokens)
     accepted = acceptance(q, st.mtp, tokens)
-    habits = replace(habits_of(q, st, kv_tokens, lag, accepted.value), whole_prompts=whole_prompts)
-    middle = clients.run(one, at, habits)
-    batch = max(round(middle.mean_batch), 1)
-    at_batch = replace(q, workload=replace(mean, concurrency=None))
-    parts = explain(at_batch, replace(st, batch=batch), tokens_given=tokens)
-    spreads = _spreads(q, st, one, at, habits, middle, parts, accepted)
-    edge = per_rank * (work.isl + work.osl) > kv_tokens
-    return Served(middle, spreads, parts, ranks, st, edge)
+    spreads = _spreads(q, one, queue, server, middle, parts, accepted) if banded else {}
+    edge = per_rank * (work.isl + work.osl) > server.kv_tokens
+    return Served(middle, spreads, parts, st, edge)
 
 
 def mean_workload(work: Workload, shortest: float) -> Workload:
@@ -101,79 +102,59 @@ def mean_workload(work: Workload, shortest: float) -> Workload:
     return replace(work, isl=isl, osl=osl, prefix_tokens=min(round(work.prefix_tokens * share), isl - 1))
 
 
-def habits_of(q: Question, st: Strategy, kv_tokens: int, lag: float, tokens_per_round: float) -> Habits:
-    """How the engine schedules one attention-DP rank."""
-    e = q.setting.engine
-    return clients.Habits(
-        mixed=e.mixed_prefill,
-        chunk=st.prefill_chunk,
-        slots=4096,
-        kv_tokens=kv_tokens,
-        lag_steps=round(lag),
-        front_end_s=float(e.front_end_s),
-        front_end_per_token_s=float(e.front_end_per_token_s),
-        tokens_per_round=tokens_per_round,
-        queries=1 + st.mtp,
-        balance=float(e.prefill_balance) if st.dp > 1 else 1.0,
-    )
-
-
 def kind_of(metric: str) -> str:
     return metric if metric in ("ttft", "tpot") else "rate"
 
 
 def metric_value(found: Served, metric: str) -> float:
-    """A metric of the whole deployment from the run of one rank."""
-    r, chips = found.result, found.strategy.devices
+    """A metric of the whole deployment from the run of one replica."""
+    r, st = found.result, found.strategy
     return {
         "ttft": r.ttft_s,
         "tpot": r.tpot_s,
-        "tok_s": r.output_tok_s * found.ranks,
-        "tok_s_chip": r.output_tok_s * found.ranks / chips,
+        "tok_s": r.output_tok_s * st.replicas,
+        "tok_s_chip": r.output_tok_s / st.chips_per_replica,
         "tok_s_user": 1.0 / r.tpot_s if r.tpot_s else 0.0,
-        "total_tok_s_chip": r.total_tok_s * found.ranks / chips,
+        "total_tok_s_chip": r.total_tok_s / st.chips_per_replica,
     }[metric]
 
 
 def spread(value: float, of: band.Spread) -> Interval:
     """The band of a value from fractions down and up."""
-    return Interval(value, value * max(1.0 - of.down, 0.1), value * (1.0 + of.up))
+    return Interval(value, value * max(1.0 - of.down, LEAST), value * (1.0 + of.up))
 
 
 def _spreads(
-    q: Question, st: Strategy, one: Client, at: StepTables, habits: Habits, middle: Result, parts: Explanation,
-    accepted: Interval,
-) -> dict[str, band.Spread]:  # fmt: skip
+    q: Question, one: Client, queue: Requests, server: Server, middle: Result, parts: Explanation, accepted: Interval
+) -> dict[str, band.Spread]:
     """Relative change of each metric when one source of doubt goes to either end, added in squares."""
     assert parts.decode is not None and parts.prefill is not None
-    e = q.setting.engine
+    e, context = q.setting.engine, q.workload.mean_context
     d, p = parts.decode.step_s, parts.prefill.step_s
-    routed = decode_step_s(q, parts.strategy, q.workload.mean_context)
-    runs: list[tuple[Result, Result]] = []
+    routed = decode_step_s(q, parts.strategy, context)
+    steps = cast("StepGrid", server.steps)
 
-    def both(low: tuple[StepTables, Habits], high: tuple[StepTables, Habits]) -> None:
-        runs.append((clients.run(one, *low), clients.run(one, *high)))
+    def scaled(decode: float = 1.0, prefill: float = 1.0) -> Server:
+        return replace(server, steps=steps.scaled(decode, prefill))
 
-    def decode(f: float) -> tuple[StepTables, Habits]:
-        return at.scaled(decode=f), habits
-
-    def front(name: str) -> tuple[StepTables, Habits]:
+    def front(name: str) -> Server:
         a, b = getattr(e.front_end_s, name), getattr(e.front_end_per_token_s, name)
-        return at, replace(habits, front_end_s=a, front_end_per_token_s=b)
+        return replace(server, front_end_s=a, front_end_per_token_s=b)
 
-    both(decode(d.low / d.value), decode(d.high / d.value))
-    both((at.scaled(prefill=p.low / p.value), habits), (at.scaled(prefill=p.high / p.value), habits))
-    both(front("low"), front("high"))
-    both((at, habits), (at, replace(habits, cold_s=band.whole_step().cold_start_s)))
-    for fast, slow in routing_ends(q, parts.strategy, q.workload.mean_context):
-        both(decode(min(fast / routed, 1.0)), decode(max(slow / routed, 1.0)))
+    # what makes decode slower or faster as a whole is one doubt, put together before it runs
+    routing = [band.Spread(max(1 - fast / routed, 0.0), max(slow / routed - 1, 0.0))
+               for fast, slow in routing_ends(q, parts.strategy, context)]  # fmt: skip
+    decode = band.together(band.relative(d), *routing)
+    ends = [
+        (scaled(decode=max(1 - decode.down, LEAST)), scaled(decode=1 + decode.up)),
+        (scaled(prefill=p.low / p.value), scaled(prefill=p.high / p.value)),
+        (front("low"), front("high")),
+        (server, replace(server, cold_s=band.whole_step().cold_start_s)),
+    ]
     if accepted.high > accepted.low:
-        ends = [replace(habits, tokens_per_round=a) for a in (accepted.high, accepted.low)]
-        both((at, ends[0]), (at, ends[1]))
-    if st.dp > 1 and e.prefill_balance.high > e.prefill_balance.low:
-        both(
-            (at, replace(habits, balance=e.prefill_balance.high)), (at, replace(habits, balance=e.prefill_balance.low))
-        )
+        several = [acceptance_from(tokens, server.drafts) for tokens in (accepted.high, accepted.low)]
+        ends.append((replace(server, acceptance=several[0]), replace(server, acceptance=several[1])))
+    runs = [[middle if end is server else clients.run(one, end, queue) for end in pair] for pair in ends]
     out = {}
     for kind, field in (("ttft", "ttft_s"), ("tpot", "tpot_s"), ("rate", "output_tok_s")):
         value = getattr(middle, field)

@@ -9,7 +9,9 @@ What was run is in the benchmark's launch scripts, not in the file. Its TensorRT
 the time before 3 November 2025, when a result held neither the experts' ranks nor attention data parallelism
 (utils/process_result.py), so the 1 in those columns stands for a field that was not there. The script of that time
 launches every one of them with the experts over all 8 ranks, and prompts of 8192 tokens with more than 32 requests
-as attention data parallel. It lets a step hold one prompt, and does not cut prompts.
+as attention data parallel, prompts of which are held back for up to 60 steps until all ranks have one
+(attention_dp_config: enable_balance, timeout_iters 60, batching_wait_iters 0). It lets a step hold one prompt, and
+does not cut prompts.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ LAUNCH: dict[str, dict[str, Any]] = {
     "trtllm": {"engine": "trtllm", "kv_dtype": "fp8", "memory_fraction": 0.75, "era": "2025-10"},
 }
 CHUNK = 32768  # SGLang's --chunked-prefill-size
+HOLD = 60  # TensorRT-LLM's timeout_iters with attention data parallelism
 
 
 def strategy_of(backend: str, isl: int, concurrency: int) -> dict[str, Any]:
@@ -92,6 +95,8 @@ def _points(key: tuple[str, int, int, int], row: dict[str, str]) -> list[Point]:
     given: dict[str, Any] = {"memory_fraction": launch["memory_fraction"]}
     if backend == "trtllm":
         given["whole_prompts"] = True
+        if "dp" in strategy_of(backend, isl, concurrency):
+            given["hold_rounds"] = HOLD
     return [
         Point(
             id=f"silicon-{backend}-{isl}-{osl}-c{concurrency}-{metric}", set="served", group="silicon",

@@ -131,14 +131,29 @@ def test_unknown_loads_of_experts_widen_the_band_both_ways():
 
 
 def test_an_expert_imbalance_widens_the_band_upwards():
-    q = question("deepseek-v3", "h200-sxm", "sglang", WORK)
+    q = question("deepseek-v3", "h200-sxm", "sglang", WORK, redundant_experts=16)
     served = explain(q, Strategy(dp=16, ep=16, weight_dtype="fp8", batch=4)).served
     for figure in (served.ttft_s, served.tpot_s, served.tok_s_chip, served.tok_s_user, served.requests_per_s):
         assert figure.low < figure.value < figure.high
-    known = question("deepseek-v3", "h200-sxm", "sglang", WORK, imbalance=float(q.setting.engine.imbalance))
+    factor = float(q.setting.engine.imbalance)
+    known = question("deepseek-v3", "h200-sxm", "sglang", WORK, redundant_experts=16, imbalance=factor)
     same = explain(known, Strategy(dp=16, ep=16, weight_dtype="fp8", batch=4)).served
     assert same.tpot_s.value == served.tpot_s.value
     assert same.tpot_s.high < served.tpot_s.high
+
+
+def test_without_a_balancer_the_law_of_loads_widens_the_band():
+    q = question("deepseek-v3", "h200-sxm", "sglang", WORK)
+    assert not q.setting.engine.balanced
+    st = Strategy(dp=16, ep=16, weight_dtype="fp8", batch=4)
+    law, sure = (
+        replace(q, setting=replace(q.setting, engine=replace(q.setting.engine, rank_spread=s)))
+        for s in (q.setting.engine.rank_spread, exactly(q.setting.engine.rank_spread.value))
+    )
+    wide, narrow = explain(law, st).served.tpot_s, explain(sure, st).served.tpot_s
+    assert wide.value == narrow.value
+    assert wide.low < narrow.low
+    assert wide.high > narrow.high
 
 
 @pytest.mark.parametrize("degrees", [{"tp": 16}, {"tp": 8, "pp": 2}, {"tp": 8, "dp": 2, "ep": 16}])

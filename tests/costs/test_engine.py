@@ -1,5 +1,7 @@
 """What the cost model takes from an engine's profile."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scalar.cases import chip, question
@@ -66,8 +68,15 @@ def test_intervals_and_the_users_own():
     low, value, high = generic.imbalance.low, generic.imbalance.value, generic.imbalance.high
     assert low < value < high
     assert generic.with_imbalance(1.3).imbalance == exactly(1.3)
-    ends = generic.routing_ends()
+    # a profile's factor is that of a balancer, which runs where hot experts are stored several times
+    assert not generic.balanced
+    assert question("deepseek-v3", "h200-sxm", redundant_experts=8).setting.engine.balanced
+    assert question("deepseek-v3", "h200-sxm", imbalance=1.7).setting.engine.balanced
+    law = generic.routing_ends()
+    assert [(a.rank_spread.value, b.rank_spread.value) for a, b in law[:1]] == [(0.63, 0.98)]
+    ends = generic.with_balancer().routing_ends()
     assert [(a.imbalance.value, b.imbalance.value) for a, b in ends[:1]] == [(low, high)]
+    assert law[1:] == [(replace(a, balanced=False), replace(b, balanced=False)) for a, b in ends[1:]]
     # the more uneven the experts' loads, the fewer are touched and read
     assert [(a.load_spread.value, b.load_spread.value) for a, b in ends[1:]] == [(0.98, 0.63)]
     assert generic.with_even_experts().routing_ends() == []

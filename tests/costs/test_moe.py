@@ -1,5 +1,7 @@
 """Mixture of experts by hand: who is touched, how rows are tiled, which way tokens take."""
 
+import math
+
 import numpy as np
 import pytest
 from scalar.cases import model as shipped
@@ -58,6 +60,17 @@ def test_imbalance_adds_rows_to_the_busiest_expert_rank_only():
     assert skew.flops == pytest.approx(1.5 * even.flops)
     one = moe.MoeChoice(False, imbalance=1.5)
     assert block(64, choice=one)["routed_experts"].time_s == block(64)["routed_experts"].time_s
+
+
+def test_without_a_balancer_the_busiest_rank_has_what_the_law_says():
+    """64 tokens x 4 choices over 4 ranks of 5 experts: v^2 = 3 of an expert is 0.6 of a rank, the draw 4 / 256."""
+    spread = math.sqrt(math.log(4.0))
+    even = block(64, tp=4, ep=4)["routed_experts"]
+    law = moe.MoeChoice(False, balanced=False, rank_spread=spread)
+    factor = 1 + 1.0491314 * math.sqrt(0.75 * (0.6 + 4 / 256))
+    busiest = block(64, tp=4, ep=4, choice=law)["routed_experts"]
+    assert busiest.flops == pytest.approx(factor * even.flops, rel=1e-6)
+    assert block(64, choice=law)["routed_experts"].time_s == block(64)["routed_experts"].time_s
 
 
 def test_zero_experts_take_choices_and_cost_nothing():

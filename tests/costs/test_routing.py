@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlaplan.costs.routing import BINS, Groups, busiest, clustering, largest_normal, load_spread, spread_of, touched
+from mlaplan.costs.routing import (
+    BINS,
+    Groups,
+    busiest,
+    clustering,
+    largest_normal,
+    load_spread,
+    spread_of,
+    touched,
+    uneven,
+)
 
 
 def test_the_even_draw_by_hand():
@@ -80,20 +90,22 @@ def test_a_group_holds_all_of_a_tokens_choices():
 
 
 @pytest.mark.parametrize("limit", [Groups(), Groups(8, 4)])
-@pytest.mark.parametrize(("ranks", "tokens"), [(2, 1), (4, 4), (8, 4), (8, 16), (8, 64)])
+@pytest.mark.parametrize(("ranks", "tokens"), [(2, 1), (4, 4), (8, 4), (8, 16), (8, 64), (32, 256)])
 def test_a_simulation_of_ranks_agrees(limit, ranks, tokens):
+    """Experts read by the busiest rank, and copies on the one with most of them."""
     rng, experts, k, spread = np.random.default_rng(1), 256, 8, 0.81
     liking = np.exp(spread * np.array([NormalDist().inv_cdf((i + 0.5) / experts) for i in range(experts)]))
-    most = []
+    most, copies = [], []
     for _ in range(200):
         keys = rng.exponential(size=(tokens, experts)) / rng.permutation(liking)
         shut = np.argsort(rng.random((tokens, limit.groups)), axis=1)[:, limit.chosen :]
         by_group = keys.reshape(tokens, limit.groups, -1)
         np.put_along_axis(by_group, shut[..., None], np.inf, axis=1)
-        chosen = np.zeros(experts, dtype=bool)
-        chosen[np.argpartition(keys, k, axis=1)[:, :k].ravel()] = True
-        most.append(chosen.reshape(ranks, -1).sum(axis=1).max())
+        chosen = np.bincount(np.argpartition(keys, k, axis=1)[:, :k].ravel(), minlength=experts)
+        most.append((chosen > 0).reshape(ranks, -1).sum(axis=1).max())
+        copies.append(chosen.reshape(ranks, -1).sum(axis=1).max() / (tokens * k / ranks))
     assert float(busiest(experts, k, tokens, spread, ranks, limit)) == pytest.approx(np.mean(most), rel=0.06)
+    assert float(uneven(experts, k, tokens, spread, ranks, limit)) == pytest.approx(np.mean(copies), rel=0.12)
 
 
 @given(st.integers(1, 512), st.integers(1, 100_000), st.floats(0.0, 2.0), st.integers(1, 64), st.data())
@@ -101,3 +113,22 @@ def test_the_busiest_rank_has_the_mean_or_more(experts, tokens, spread, ranks, d
     k = data.draw(st.integers(1, experts))
     found, mean = float(busiest(experts, k, tokens, spread, ranks)), float(touched(experts, k, tokens, spread)) / ranks
     assert mean * (1 - 1e-6) <= found <= experts / ranks * (1 + 1e-9)
+
+
+def test_ranks_are_uneven_where_nothing_balances_them():
+    """DeepSeek-V3's 256 experts on 8 ranks, v^2 = 1: (7/8) (8/256 + f 8/(T k)), the largest of 8 at 1.4342 sigma."""
+    spread, limit = math.sqrt(math.log(2.0)), Groups(8, 4)
+    many = uneven(256, 8, 1e9, spread, 8, limit)
+    assert many == pytest.approx(1 + 1.4342 * math.sqrt(7 / 8 / 32), rel=1e-3)
+    # 16 tokens: f = 1 + 7 x 4 / (4 x 7) = 2, so 2 x 8 / 128 more
+    few = uneven(256, 8, 16, spread, 8, limit)
+    assert few == pytest.approx(1 + 1.4342 * math.sqrt(7 / 8 * (1 / 32 + 1 / 8)), rel=1e-3)
+    # all copies on one rank at the most; one rank is even
+    assert uneven(256, 8, 1e-9, spread, 8, limit) == 8
+    assert uneven(256, 8, 16, spread, 1, limit) == 1
+
+
+def test_the_law_is_between_published_extremes():
+    """1.11 with a balancer and 2.56 without over 32 ranks (TensorRT-LLM, blog04): the law, no fit to it, is between."""
+    low, high = (float(uneven(256, 8, 1e6, s, 32, Groups(8, 4))) for s in load_spread()[1:])
+    assert 1.11 < low < high < 2.56

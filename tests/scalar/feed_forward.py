@@ -89,20 +89,40 @@ def read(case: Case, f: Any, k: float, tokens: float, ranks: int) -> float:
     """Experts that a rank reads: the busiest one, unless all are said to have the same load."""
     spread = float(case.engine.load_spread)
     mean = touched(f.experts, k, tokens, spread) / ranks
-    if float(case.engine.imbalance) == 1.0 or ranks == 1:
+    if (case.engine.balanced and float(case.engine.imbalance) == 1.0) or ranks == 1:
         return mean
     draws = draws_of_a_token(f.experts, k, spread) * tokens
     uncertain = f.experts / 16 * sum((1 - p) ** draws * (1 - (1 - p) ** draws) for p in draw_chances(f.experts, spread))
+    most = min(tokens * k, f.experts / ranks)
+    above = largest(ranks) * math.sqrt(spreading(f, k, ranks) * uncertain / ranks)
+    return min(max(mean + above, min(most, 1.0)), most)
+
+
+def spreading(f: Any, k: float, ranks: int) -> float:
+    """What the limit on groups adds to the variance of a token's copies on a rank."""
     g, t = f.groups, f.groups_per_token
     if g == t:
-        spreading = 1.0
-    elif ranks <= g:
-        spreading = 1 + (k - 1) * (g - t) / t / (g - 1)
-    else:
-        spreading = (1 + ((k - 1) * g / t - k) / ranks) / (1 - 1 / ranks)
-    largest = NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
-    most = min(tokens * k, f.experts / ranks)
-    return min(max(mean + largest * math.sqrt(spreading * uncertain / ranks), min(most, 1.0)), most)
+        return 1.0
+    if ranks <= g:
+        return 1 + (k - 1) * (g - t) / t / (g - 1)
+    return (1 + ((k - 1) * g / t - k) / ranks) / (1 - 1 / ranks)
+
+
+def largest(ranks: int) -> float:
+    return NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
+
+
+def skew(case: Case, f: Any, of_all: float, r: Ranks) -> float:
+    """Copies of all ranks' tokens on the busiest EP rank over the mean."""
+    e, n = case.engine, r.ep
+    if n == 1:
+        return 1.0
+    if e.balanced:
+        return float(e.imbalance)
+    k, s = weighted_choices(f), float(e.rank_spread)
+    of_experts = (math.exp(s * s) - 1) / (f.experts / n)
+    of_draws = spreading(f, k, n) / (of_all * k / n)
+    return min(1 + largest(n) * math.sqrt((of_experts + of_draws) * (n - 1) / n), n)
 
 
 def found(experts: int, spread: float, draws: float) -> float:
@@ -175,12 +195,12 @@ def _routed(case: Case, f: Any, t: int, r: Ranks, decode: bool, of_all: float) -
     if not allowed(e.dispatch_rule, f, t, r, decode):
         return gathered, False
     dispatched = Ledger(case)
-    dispatched.link_s = _dispatched(case, f, t, r, decode)
+    dispatched.link_s = _dispatched(case, f, t, r, decode, of_all)
     # behind a dispatch engines run another kernel, where its fit is known
     own = products(case, "routed")[0] in case.chip.efficiency.get("grouped_gemm_ep", {})
     _experts(dispatched, f, of_all, r, "grouped_gemm_ep" if own else "grouped_gemm", decode)
     narrow = 1 if "fp8" in case.chip.peak or "int8" in case.chip.peak else 2
-    rows = of_all * weighted_choices(f) / r.ep * float(e.imbalance)
+    rows = of_all * weighted_choices(f) / r.ep * skew(case, f, of_all, r)
     # gate and up in, their product out; in prefill it is written wide, read and quantised
     dispatched.move(rows * f.intermediate_size / r.moe_tp * (4 + narrow if decode else 4 + 2 + 2 + narrow))
     if not decode:  # to the experts' order, and read there to be summed
@@ -206,9 +226,8 @@ def allowed(rule: Any, f: Any, t: int, r: Ranks, decode: bool) -> bool:
 def _experts(out: Ledger, f: Any, of_all: float, r: Ranks, op: str, decode: bool) -> None:
     """The experts of one chip, each expert's rows in whole tiles, as one grouped kernel."""
     case, d, k = out.case, out.case.model.hidden_size, weighted_choices(f)
-    skew = float(case.engine.imbalance) if r.ep > 1 else 1.0
     joined = joining(case, f, r, decode)
-    rows = of_all * (k / r.ep * skew + joined)
+    rows = of_all * (k / r.ep * skew(case, f, of_all, r) + joined)
     stored = -(-(f.experts + case.redundant_experts) // r.ep)
     active = min(read(case, f, k, of_all, r.ep), stored) + joined
     stored += joined
@@ -229,10 +248,10 @@ def _gathered(case: Case, t: int, r: Ranks, of_all: float) -> float:
     return out.link_s
 
 
-def _dispatched(case: Case, f: Any, t: int, r: Ranks, decode: bool) -> float:
+def _dispatched(case: Case, f: Any, t: int, r: Ranks, decode: bool, of_all: float) -> float:
     out, d, ranks = Ledger(case), case.model.hidden_size, r.tp * r.dp
     # the rank whose experts are liked most receives most
-    own, copies = t / r.tp * float(case.engine.imbalance), weighted_choices(f) * r.moe_tp
+    own, copies = t / r.tp * skew(case, f, of_all, r), weighted_choices(f) * r.moe_tp
     node_limit = f.groups_per_token if f.groups > 1 else f.experts_per_token
     narrow = "fp8" in case.chip.peak or "int8" in case.chip.peak
     for op, width in (("dispatch", links.copy_width(d, narrow)), ("combine", 2.0 * d)):

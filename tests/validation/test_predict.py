@@ -109,3 +109,12 @@ def test_tiles_of_64_query_rows_show() -> None:
     one, four, five = (of(p) for p in rows)
     assert four < 1.1 * one
     assert five > 1.6 * four
+
+
+def test_a_point_that_counts_only_in_a_ratio_has_no_band_of_its_own() -> None:
+    point = replace(BY_ID["dstack-mi300x-sglang-c4"], workload={"isl": 128, "osl": 64, "concurrency": 2})
+    banded, bare = predict(point), predict(replace(point, use="ratio"))
+    assert banded is not None
+    assert bare is not None
+    assert bare.value.low == bare.value.value == bare.value.high
+    assert banded.value.low < banded.value.value == bare.value.value < banded.value.high

@@ -62,8 +62,8 @@ def limits(a: Answer, split: Split | None = None) -> Section:
     ]
     if moe:
         items.append(
-            "Experts' loads follow one law for all models, tokens choose independently, and the busiest rank has one "
-            "factor over the mean (`--imbalance`)."
+            "Experts' loads follow one law for all models, tokens choose independently, and with a load balancer the "
+            "busiest rank has one factor over the mean (`--imbalance`)."
         )
     items.append(
         f"{'Other traffic on the network, oversubscribed fabrics, c' if nodes else 'C'}locks under power limits, and "

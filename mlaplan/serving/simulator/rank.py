@@ -57,35 +57,47 @@ class Rank:
 
     # ---- admission ----
 
-    def admit(self, s: Sequence) -> bool:
-        """Takes a slot and the blocks of a prompt, those in the cache included; False where there is no room."""
+    def room(self, s: Sequence) -> tuple[int, int] | None:
+        """(hash blocks found, further blocks) of a prompt that may be admitted now; None where there is no room."""
         if self.in_flight >= self.server.slots:
-            return False
+            return None
         cache, block = self.cache, self.server.block_tokens
         # the last token is always computed, for its logits
         found = cache.found(s.full, min(len(s.full), (s.prompt - 1) // HASH_TOKENS))
-        hit = s.full[:found]
         whole, end = -(-s.prompt // block), self.end_blocks(s)
         own = whole - found * cache.per_hash
-        room = cache.available - cache.unused_among(hit)
         wanted = own
         if self.in_flight:  # alone it may take all there is
             wanted += self.spare + math.ceil(self.server.set_aside * (self.future + end - whole))
-        if wanted > room:
+        return (found, own) if wanted <= cache.available - cache.unused_among(s.full[:found]) else None
+
+    def admit(self, s: Sequence) -> bool:
+        """Takes a slot and the blocks of a prompt, those in the cache included; False where there is no room."""
+        place = self.room(s)
+        if place is None:
             return False
-        cache.use(hit)
-        cache.take(own)
+        found, own = place
+        hit = s.full[:found]
+        self.cache.use(hit)
+        self.cache.take(own)
         s.used, s.blocks = list(hit), own
         self.in_flight += 1
-        self.future += end - whole
+        self.future += self.end_blocks(s) - -(-s.prompt // self.server.block_tokens)
         self.admissions += 1
         s.order = self.admissions
-        s.hits = found * HASH_TOKENS
+        s.hits = max(found * HASH_TOKENS, min(s.cached, s.prompt - 1))
         s.done = s.prompt if s.handed else s.hits
         if not s.again:
             self.hit_tokens += s.hits
             self.asked_tokens += s.prompt
         return True
+
+    @property
+    def has_prompt(self) -> bool:
+        """Whether a step could take some of a prompt."""
+        if self.filling:
+            return True
+        return bool(self.waiting) and not self.waiting[0].handed and self.room(self.waiting[0]) is not None
 
     def end_blocks(self, s: Sequence) -> int:
         """Blocks that a sequence holds when it ends."""
@@ -105,7 +117,10 @@ class Rank:
                     break
                 self.filling.append(self.waiting.popleft())
             s = self.filling[0]
-            part = min(s.prompt - s.done, budget - tokens)
+            left = s.prompt - s.done
+            if self.server.whole_prompts and budget - tokens < left <= self.server.chunk:
+                break
+            part = min(left, budget - tokens)
             pairs += part * (s.done + part / 2.0)
             s.done += part
             keys += s.done

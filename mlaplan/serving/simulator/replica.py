@@ -30,6 +30,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mlaplan.serving.simulator.holding import Holding
 from mlaplan.serving.simulator.rank import NOTHING, Prompts, Rank
 from mlaplan.serving.simulator.record import Tally
 from mlaplan.serving.simulator.sequence import Sequence
@@ -61,6 +62,7 @@ class Replica:
         self.grow = np.zeros((server.ranks, self.ring), dtype=np.int64)  # blocks to take, by rank and round
         self.history: deque[float] = deque([0.0] * server.lag_steps, maxlen=max(server.lag_steps, 1))
         self.start_s = self.first_s = self.slope_s = self.drain_s = 0.0
+        self.holding, self.cold_s = Holding(server.hold_rounds), server.cold_s
         self.rounds = 0  # of the step under way; 0 with prompts alone
         self.decoding: list[Rank] = self.ranks  # that take part in them
         self.prompts: list[Prompts] = []
@@ -106,7 +108,9 @@ class Replica:
                 self._make_room(rank)
             while rank.waiting and rank.waiting[0].handed and rank.admit(rank.waiting[0]):
                 self.received.append((rank, rank.waiting.popleft()))
-            if not (rank.waiting or rank.filling):
+        held = self.holding.holds(self.ranks)
+        for rank in self.ranks:
+            if held or not (rank.waiting or rank.filling):
                 self.prompts.append(NOTHING)
                 continue
             decoding = len(rank.running) * (1 + h.drafts) if h.mixed else 0
@@ -188,6 +192,7 @@ class Replica:
             if h.mixed:
                 longest += alone - h.steps.decode(fullest, LEAST_CONTEXT)[0] + self._spared(fullest)
             longest = max(longest, alone)
+        longest, self.cold_s = longest + self.cold_s, 0.0
         self.first_s, self.slope_s, self.drain_s = longest, 0.0, drain
         return longest
 
@@ -234,7 +239,8 @@ class Replica:
             if n > 1 and rank.running and rank.cache.available < n * most:
                 taken = np.cumsum(self.grow[rank.place, self._places(n)])
                 n = max(int(np.searchsorted(taken, rank.cache.available, side="right")), 1)
-        self.rounds, self.first_s, self.slope_s, self.drain_s = min(n, self._unseen()), d, slope * growth, 0.0
+        n = min(n, self._unseen(), self.holding.left)
+        self.rounds, self.first_s, self.slope_s, self.drain_s = n, d, slope * growth, 0.0
 
     def _settle(self) -> None:
         """Brings the first to end to the top: preempted ones are void, of a rank that sat rounds out it comes later."""
@@ -288,6 +294,7 @@ class Replica:
         if lag:
             self.history.extend(self.start_s + self.after(max(n, 1) - i) for i in range(min(max(n, 1), lag), 0, -1))
         self.tally.step(self, now)
+        self.holding.passed(n - 1)
         if n:
             for rank in self.decoding:
                 rank.last_s = now

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,14 @@ class Requests:
 
     hash_ids: for each request the ids of its prompt's blocks of 512 tokens, the last one perhaps not full; equal ids
     at the start of two prompts mean an equal start. None where nothing is shared.
+    cached: tokens at the start of each prompt that are in the cache, whoever keeps them there. None: none of any.
     """
 
     arrival_s: NDArray[np.float64]
     prompt: NDArray[np.int64]
     output: NDArray[np.int64]
     hash_ids: Sequence[Sequence[int]] | None = None
+    cached: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.prompt)
@@ -42,9 +44,10 @@ class Requests:
 
     def arriving(self, arrival_s: NDArray[np.float64]) -> Requests:
         """The same requests at other times."""
-        return Requests(np.asarray(arrival_s, dtype=np.float64), self.prompt, self.output, self.hash_ids)
+        return replace(self, arrival_s=np.asarray(arrival_s, dtype=np.float64))
 
     def first(self, count: int) -> Requests:
         """The first `count` of them."""
         hashes = None if self.hash_ids is None else self.hash_ids[:count]
-        return Requests(self.arrival_s[:count], self.prompt[:count], self.output[:count], hashes)
+        cached = None if self.cached is None else self.cached[:count]
+        return Requests(self.arrival_s[:count], self.prompt[:count], self.output[:count], hashes, cached)

@@ -89,6 +89,8 @@ class _Run:
         ids = NO_IDS if r.hash_ids is None else r.hash_ids[i]
         self.seen[i] = now
         s = Sequence(i, self.prompt[i], self.output[i], self.rounds[i], ids)
+        if r.cached is not None:
+            s.cached = int(r.cached[i])
         rank = self.serve.replicas[0].ranks[0]
         alone = self.first.replicas[0].ranks[0]
         if not rank.fits(s) or -(-s.prompt // alone.server.block_tokens) > alone.cache.capacity:

@@ -22,13 +22,14 @@ class Sequence:
     """
 
     __slots__ = (
-        "again", "blocks", "done", "finish", "full", "grows", "handed", "hits", "left", "number", "order", "origin",
-        "prompt", "rounds", "start", "used",
+        "again", "blocks", "cached", "done", "finish", "full", "grows", "handed", "hits", "left", "number", "order",
+        "origin", "prompt", "rounds", "start", "used",
     )  # fmt: skip
 
     def __init__(self, number: int, prompt: int, output: int, rounds: int, ids: Ids[int]) -> None:
         self.number, self.prompt, self.left, self.rounds = number, prompt, output, rounds
         self.full = ids[: prompt // HASH_TOKENS]  # hash blocks that are full: only those are found again
+        self.cached = 0  # prompt tokens that are in the cache without a hash
         self.hits = 0  # prompt tokens found in the cache
         self.done = 0  # prompt tokens in the cache
         self.blocks = 0  # held without a hash, at the time of admission less those named since

@@ -44,6 +44,9 @@ class Server:
     drafts, acceptance: tokens drafted a round, and the chance that one is accepted if those before it were.
     lag_steps: steps that a scheduling decision is ahead of its results.
     prefix_cache: keeps the blocks of finished prompts, least recently used ones leave first.
+    whole_prompts: a prompt that a step has no room for waits for the next one, unless no step has room for it.
+    hold_rounds: prompts wait for so many decisions at most until all ranks have one, see `holding`; 0 does not hold.
+    cold_s: before the first step, for kernels that are compiled at their first shapes.
     """
 
     steps: Steps
@@ -61,6 +64,9 @@ class Server:
     front_end_s: float = 0.0
     front_end_per_token_s: float = 0.0
     prefix_cache: bool = True
+    whole_prompts: bool = False
+    hold_rounds: int = 0
+    cold_s: float = 0.0
 
     @property
     def others_wait(self) -> bool:

@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from mlaplan.costs import phases
 from mlaplan.costs.factor import Table
 from mlaplan.costs.operators import Prefill
-from mlaplan.serving.step_tables import TOKENS_AT_LEAST, grid
 from mlaplan.strategy import Strategy, to_table
 
 if TYPE_CHECKING:
@@ -38,6 +37,13 @@ if TYPE_CHECKING:
 CONTEXT_NODES = 12
 REACH_NODES = 9
 FEWEST_KEYS = 64  # of a context or reach node
+TOKENS_AT_LEAST = 16  # a smaller prefill step takes as long
+
+
+def grid(most: int) -> list[int]:
+    """1, 2, 3, 4, 6, 8, 12, 16... up to and with `most`."""
+    out = [n for k in range(most.bit_length()) for n in ((1 << k), 3 << k >> 1) if n <= most]
+    return sorted({*out, most})
 
 
 class StepGrid:

@@ -8,15 +8,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from mlaplan.serving import client
 from mlaplan.serving.simulator import load
 from mlaplan.serving.simulator.outcome import Limit, Outcome
 from mlaplan.serving.simulator.requests import HASH_TOKENS, Requests
 from mlaplan.serving.simulator.run import simulate
 from mlaplan.serving.simulator.sequence import drawn_rounds
 from mlaplan.serving.simulator.server import ROUTINGS, Fleet, Pool, Server
-from mlaplan.serving.simulator.tables import StepGrid
-from mlaplan.serving.step_tables import StepTables
 from tests.serving.simulator.test_run import PLENTY, steps
 
 CHAT = load.chats(400, 6.0, seed=3)
@@ -162,29 +159,3 @@ def test_drafts_yield_their_expected_tokens(drafts: int, acceptance: float) -> N
     assert (tokens / rounds).mean() == pytest.approx(expected, rel=0.005)
     assert rounds.std() > 5  # drawn, not the mean
     assert (drawn_rounds(tokens, drafts, 1.0, np.random.default_rng(0)) == -(-2000 // (1 + drafts))).all()
-
-
-# ---- the closed-loop client ----
-
-
-@pytest.mark.parametrize("mixed", [False, True], ids=["prompts first", "mixed"])
-@pytest.mark.parametrize("lag", [0, 1])
-@pytest.mark.parametrize("concurrency", [1, 8, 40])
-def test_a_closed_loop_is_what_the_client_model_says(mixed: bool, lag: int, concurrency: int) -> None:
-    """Two implementations of one rank in a closed loop, where no cache limit binds."""
-    batches, contexts, tokens = [1.0, 64.0], [64.0, 10_000.0], [16.0, 8192.0]
-    decode = [[0.010, 0.012], [0.014, 0.030]]
-    prefill = [0.008, 0.9]
-    one = client.Client(800, 120, concurrency)
-    lengths = np.array(one.lengths())
-    habits = client.Habits(mixed, 2048, 4096, 10**9, lag, 0.01, 1e-6)
-    expected = client.run(one, StepTables(batches, contexts, decode, tokens, prefill), habits)
-    table = np.array(prefill)[:, None]
-    grid = StepGrid(batches, contexts, np.array(decode), tokens, [64.0], table, table)
-    server = Server(grid, mixed, 2048, 4096, 10**9, lag_steps=lag, front_end_s=0.01, front_end_per_token_s=1e-6)
-    o = simulate(
-        Requests(np.zeros(len(lengths)), lengths[:, 0], lengths[:, 1]), Fleet(Pool(server)), concurrency=concurrency
-    )
-    assert np.mean(o.ttft_s) == pytest.approx(expected.ttft_s, rel=0.02)
-    assert np.mean(o.tpot_s) == pytest.approx(expected.tpot_s, rel=0.005)
-    assert o.output_tok_s == pytest.approx(expected.output_tok_s, rel=0.005)
