@@ -117,8 +117,8 @@ def blocks(q: Question, devices: int, pins: Mapping[str, Any], found: Found) -> 
     for start in range(0, size(table), per_block):
         part = space.expand(table.take(slice(start, start + per_block)), ax)
         part = apply(q, "choice", part.having(batch=np.ones(size(part), dtype=np.int64)), found)
-        if size(part):  # within a depth, rows of one batch before those that overlap two: most prices of these add up
-            yield part.take(np.argsort(2 * part["pp"] + part["two_batch_overlap"], kind="stable"))
+        if size(part):
+            yield part.take(np.argsort(4 * part["pp"] + _class(part), kind="stable"))
 
 
 def domains(q: Question, structures: Table, ax: space.Axes, pins: Mapping[str, Any]) -> dict[str, Domain]:
@@ -127,6 +127,7 @@ def domains(q: Question, structures: Table, ax: space.Axes, pins: Mapping[str, A
     out |= {name: domain(getattr(ax, name)) for name in space.CHOICES}
     out["q_len"] = domain([1, *(1 + k for k in ax.mtp)])  # a draft has one
     out["seqs"] = domain(_micro_batches(q, structures, ax, pins))
+    out["batch"] = domain([1, int(pins["batch"])]) if "batch" in pins else out["seqs"]
     out["tokens"] = domain(np.multiply.outer(out["q_len"].values, out["seqs"].values).ravel())
     out["step_tokens"] = out["prompt_tokens"] = domain(steady.step_token_values(q.workload, ax.prefill_chunk))
     out["cut"] = domain(range(MOST_CUTS))
@@ -223,10 +224,11 @@ def price(
     """
     rows = table if isinstance(table, Table) else Table(table)
     tokens = tokens_per_step(q, rows, tokens_given)
-    columns, step_tokens = steps(q, rows, tokens, Memo() if memo is None else memo, detail)
+    memo = Memo() if memo is None else memo
+    columns, step_tokens = steps(q, rows, tokens, memo, detail)
     return columns | steady.served(
         rows, q.workload, q.setting.engine, tokens, columns["decode_s"], columns["prefill_s"],
-        columns["prefill_pass_s"], step_tokens, columns,
+        columns["prefill_pass_s"], step_tokens, columns, memo,
     )  # fmt: skip
 
 
@@ -268,9 +270,17 @@ def primed(q: Question, block: Table, memo: Memo) -> Iterator[Table]:
         capacity.prime(q.setting, block, primer)
         for part in parts:  # their keys stay with them
             step.decode_blocks(q.setting, part, work.mean_context, primer)
-        prompts = Prefill(work.new_tokens, work.prefix_tokens)
-        step.prefill_blocks(q.setting, _prefill_steps(block), prompts, primer)
+        alone = cells.take(np.flatnonzero((cells["batch"] == 1) & (cells["dp"] > 1)))
+        step.lone_feed_forward(q.setting, alone, True, primer)
+        prompts, prefills = Prefill(work.new_tokens, work.prefix_tokens), _prefill_steps(block)
+        step.prefill_blocks(q.setting, prefills, prompts, primer)
+        step.lone_feed_forward(q.setting, prefills.take(prefills["dp"] > 1), False, primer)
     yield from parts
+
+
+def _class(block: Table) -> NDArray[np.int64]:
+    """Rows that are priced in the same way: one rank, ranks in lockstep, and these with two batches that overlap."""
+    return block["two_batch_overlap"] + (block["dp"] > 1)
 
 
 def _prefill_steps(block: Table) -> Table:
@@ -281,10 +291,10 @@ def _prefill_steps(block: Table) -> Table:
 
 
 def _slices(block: Table) -> Iterator[slice]:
-    """At most `SLICE_ROWS` neighbouring rows of the same depth; of long runs, also of the same overlap of batches."""
+    """At most `SLICE_ROWS` neighbouring rows of the same depth; of long runs, also of the same class."""
     for deep in _runs(block["pp"], 0):
-        overlaps = block["two_batch_overlap"][deep]
-        for run in _runs(overlaps, deep.start) if len(overlaps) > SLICE_ROWS else (deep,):
+        long = deep.stop - deep.start > SLICE_ROWS
+        for run in _runs(_class(block.of(("two_batch_overlap", "dp"), deep)), deep.start) if long else (deep,):
             for first in range(run.start, run.stop, SLICE_ROWS):
                 yield slice(first, min(first + SLICE_ROWS, run.stop))
 

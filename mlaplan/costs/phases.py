@@ -142,7 +142,10 @@ def _decode(
     tokens = memory.tokens_under(cuts, best)
     out = {"decode_s": np.asarray(round_s), "cut": best, "kv_tokens": np.asarray(tokens)}
     joint = cells["dp"] > 1
-    out["decode_core_s"] = joint * (m / pp * step.core_times(s, cells, context, memo)) if joint.any() else np.zeros(n)
+    core: Numeric = 0.0
+    if joint.any():
+        core = step.core_times(blocks, cells) if pp == 1 else m / pp * step.core_times(blocks, cells)
+    out["decode_core_s"] = core if joint.all() else joint * core
     out["decode_gain_s"] = np.zeros(n)
     few = joint if gain else joint & (cells["batch"] == 1)
     if few.any():

@@ -85,6 +85,15 @@ def layer_counts(model: Model) -> tuple[int, ...]:
     return tuple(order.count(k) for k in range(len(layer_kinds(model))))
 
 
+def attention_counts(model: Model) -> dict[str, int]:
+    """Blocks of each attention in the whole model, by name."""
+    counts: dict[str, int] = {}
+    for run in model.layers:
+        for name in run.attention:
+            counts[name] = counts.get(name, 0) + run.count
+    return counts
+
+
 def kind_weights(model: Model) -> list[float]:
     """Parameters of one layer of each kind."""
     return [

@@ -89,7 +89,7 @@ def decode_cells(table: Table) -> Table:
         return table
     seqs = ceil_div(table["batch"], table["pp"] * (1 + table["two_batch_overlap"]))
     q_len = 1 + table["mtp"]
-    cells = table.having(seqs=seqs, q_len=q_len, tokens=seqs * q_len).settled((*KEYS, "seqs"))
+    cells = table.having(seqs=seqs, q_len=q_len, tokens=seqs * q_len).settled((*KEYS, "replicas", "batch", "seqs"))
     one = np.ones(1, dtype=np.int64)
     return cells.settled(("q_len",), also=one).settled(("tokens",), also=cells.domain("seqs").values)
 
@@ -138,12 +138,30 @@ def decode_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Spread:
 
 
 def _attention(s: Setting, cells: Table, context: int, memo: Memo) -> Spread:
-    """Time of the attention blocks of a decode micro-batch, `q_len` queries for each sequence."""
+    """Time of the attention blocks of a decode micro-batch, `q_len` queries for each sequence.
+
+    `core`: what the cached context adds in all of them, the sum over layers of t(context) - t(1). [s]
+    """
 
     def price(m: Machine, c: Table) -> Blocks:
         return {n: operators.attention_decode(m, n, c, context) for n in s.model.attention}
 
-    return _priced(s, memo, "decode attention", cells, ATTENTION, price)
+    def core(m: Machine, c: Table) -> Numeric:
+        total: Numeric = np.zeros(size(c))
+        for name, count in pipeline.attention_counts(s.model).items():
+            for tokens, sign in ((context, count), (1, -count)):
+                total = total + sign * sum(o.time_s for o in operators.attention_decode(m, name, c, tokens, core=True))
+        return total
+
+    return _priced(s, memo, "decode attention", cells, ATTENTION, price, core=core)
+
+
+def core_times(blocks: Spread, table: Table) -> Numeric:
+    """What the cached context adds to a decode micro-batch in all attention blocks, drafts left out. [s]
+
+    In a step that decodes beside a prompt the rest is shared with the prompt.
+    """
+    return _both_halves(uniform(table["two_batch_overlap"]), blocks["core"])
 
 
 def _feed_forward(s: Setting, cells: Table, memo: Memo) -> Spread:
@@ -154,30 +172,6 @@ def _feed_forward(s: Setting, cells: Table, memo: Memo) -> Spread:
         return {n: operators.feed_forward(m, n, c, True, choice) for n in s.model.ffn}
 
     return _priced(s, memo, ROUTED, cells, FEED_FORWARD, price)
-
-
-def core_times(s: Setting, cells: Table, context: int, memo: Memo) -> Numeric:
-    """What the cached context adds to a decode micro-batch in all attention blocks, drafts left out. [s]
-
-    sum over blocks of t(context) - t(1): in a step that decodes beside a prompt the rest is shared with the prompt.
-    """
-    counts: dict[str, int] = {}
-    for run in s.model.layers:
-        for name in run.attention:
-            counts[name] = counts.get(name, 0) + run.count
-
-    def price(unique: Table) -> Columns:
-        def of_precision(values: dict[str, int], sub: Table) -> Columns:
-            m, total = s.machine(values["weight_dtype"], values["kv_dtype"]), np.zeros(size(sub))
-            for name, count in counts.items():
-                for context_tokens, sign in ((context, count), (1, -count)):
-                    ops = operators.attention_decode(m, name, sub, context_tokens, core=True)
-                    total = total + sign * sum(op.time_s for op in ops)
-            return {"core": total}
-
-        return by_values(unique, PRECISION, of_precision)
-
-    return (1.0 + cells["two_batch_overlap"]) * memo.factored("decode core", cells, ATTENTION, price)["core"]
 
 
 def _draft_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Spread:
@@ -255,14 +249,18 @@ def finished(tokens: Numeric, prompts: Prefill) -> Numeric:
 
 
 def _priced(
-    s: Setting, memo: Memo, kind: str, cells: Table, names: tuple[str, ...], ops: Callable[[Machine, Table], Blocks]
-) -> Spread:
-    """Chip and link time of blocks, and both together, over the distinct combinations of what they depend on."""
+    s: Setting, memo: Memo, kind: str, cells: Table, names: tuple[str, ...], ops: Callable[[Machine, Table], Blocks],
+    **more: Callable[[Machine, Table], Numeric],
+) -> Spread:  # fmt: skip
+    """Chip and link time of blocks, and both together, over the distinct combinations of what they depend on.
+
+    more: further columns by name.
+    """
     precision = tuple(name for name in PRECISION if name in names)
 
     def of_precision(values: dict[str, int], sub: Table) -> Columns:
         machine = s.machine(values["weight_dtype"], values.get("kv_dtype", 0))
-        out: Columns = {}
+        out: Columns = {name: of(machine, sub) for name, of in more.items()}
         for name, operators_of in ops(machine, sub).items():
             chip, link = operators.split(operators_of)
             out[f"{name}.chip"] = np.broadcast_to(chip, size(sub))

@@ -81,7 +81,7 @@ class Ranks(NamedTuple):
     @property
     def floor_s(self) -> Numeric:
         """z"""
-        return np.clip(self.decode_s - self.core_s, 0.0, self.lone_s)
+        return np.minimum(np.maximum(self.decode_s - self.core_s, 0.0), self.lone_s)
 
     @property
     def wait(self) -> Numeric:
@@ -135,21 +135,52 @@ def _largest(ranks: int, mu: float) -> float:
     return float(np.sum(1.0 - below**ranks))
 
 
-def long_s(k: Ranks, everyone: Numeric, most: Numeric, decoding: Numeric = True) -> Numeric:
+def long_s(k: Ranks, everyone: Numeric, most: Numeric, decoding: bool = True) -> Numeric:
     """A step with so many units on all ranks together and on the fullest; decoding: whether anyone decodes in it."""
-    others = np.maximum(everyone - most, 0.0) / (k.ranks - 1.0)
-    step = k.floor_s + (k.lone_s - k.floor_s) * most + (k.all_s - k.lone_s) * others
+    floor, others = k.floor_s, np.maximum(everyone - most, 0.0) / (k.ranks - 1.0)
+    step = floor + (k.lone_s - floor) * most + (k.all_s - k.lone_s) * others
     if not k.mixed:
         return np.maximum(step, k.host_s)
     # decoding tokens of all ranks in the products that they share with prompts, and what the context adds
-    riding = np.where(decoding, (k.all_s - k.floor_s) * k.riding, 0.0)
-    return np.maximum(step + riding, k.host_s) + np.where(decoding, np.minimum(k.core_s, k.decode_s), 0.0)
+    if not decoding:
+        return np.maximum(step, k.host_s)
+    return np.maximum(step + (k.all_s - floor) * k.riding, k.host_s) + np.minimum(k.core_s, k.decode_s)
 
 
-def closed(k: Ranks) -> Slot:
-    """The slot of a closed loop."""
-    most = np.maximum(k.room, 1.0)
-    return _slot(k, np.minimum(_closed_units(k), most if k.mixed else np.where(k.drafts, np.inf, most)))
+class Meeting(NamedTuple):
+    """What the times do not change about the slots of a closed loop: who has prompts, and how many, on average."""
+
+    units: Numeric  # mu
+    some: Numeric  # p
+    most: Numeric  # V
+    long_all: Numeric  # units of all ranks in a slot with some, and of the fullest
+    long_most: Numeric
+    own_all: Numeric  # the same in a slot with a unit of one's own
+    own_most: Numeric
+    turn_all: Numeric = 0.0  # of the prompts that drafting ranks compute one after the other, of all ranks in a step
+    turns: Numeric = 0.0  # how many steps those take
+    share: Numeric = 1.0  # of slots in which a rank has no prompts
+
+
+def meeting(k: Ranks) -> Meeting:
+    """How prompts of ranks meet in a closed loop: of times only whether there are any."""
+    fit = np.maximum(k.room, 1.0)
+    mu = np.minimum(_closed_units(k), fit if k.mixed else np.where(k.drafts, np.inf, fit))
+    p, most = some_and_most(k.ranks, mu, k.several)
+    some = np.maximum(p, 1e-300)
+    turn_all: Numeric = 0.0
+    turns: Numeric = 0.0
+    if not k.mixed and np.any(k.drafts):
+        each = mu / k.passes
+        in_turn = most_units(k.ranks, each)
+        turn_all, turns = k.ranks * each / np.maximum(in_turn, 1e-300), k.passes * in_turn
+    share = 1.0 if k.mixed else _without_prompts(k, mu)
+    return Meeting(mu, p, most, k.ranks * mu / some, most / some, *_with_own(k, mu, p, most), turn_all, turns, share)
+
+
+def closed(k: Ranks, met: Meeting | None = None) -> Slot:
+    """The slot of a closed loop. met: `meeting` of these rows, where it is known."""
+    return _slot(k, meeting(k) if met is None else met)
 
 
 def _closed_units(k: Ranks) -> Numeric:
@@ -170,23 +201,20 @@ def _closed_units(k: Ranks) -> Numeric:
     return np.where(k.drafts, wanted / np.maximum(k.rounds, 1.0), first)
 
 
-def _slot(k: Ranks, mu: Numeric) -> Slot:
-    p, most = some_and_most(k.ranks, mu, k.several)
-    some = np.maximum(p, 1e-300)
-    prompts = long_s(k, k.ranks * mu / some, most / some)
+def _slot(k: Ranks, met: Meeting) -> Slot:
+    mu, p, most = met.units, met.some, met.most
+    prompts = long_s(k, met.long_all, met.long_most)
     tau = (1.0 - p) * k.decode_s + p * np.maximum(prompts, k.decode_s)
     if k.mixed:
         return Slot(mu, p, most, tau, 1.0, 1.0 - k.decode_s / tau)
-    share, taken = _without_prompts(k, mu), 1.0 - (1.0 - p) * k.decode_s / tau
+    taken = 1.0 - (1.0 - p) * k.decode_s / tau
     if not np.any(k.drafts):
-        return Slot(mu, p, most, tau, share, taken)
+        return Slot(mu, p, most, tau, met.share, taken)
     # all prompts of a round are done before the next: those of a rank that do not fit one step one after the other
-    each = mu / k.passes
-    in_turn = most_units(k.ranks, each)
-    one_by_one = k.passes * in_turn * long_s(k, k.ranks * each / np.maximum(in_turn, 1e-300), 1.0)
-    after = np.where(k.several, p * prompts, one_by_one)
+    after = np.where(k.several, p * prompts, met.turns * long_s(k, met.turn_all, 1.0))
     tau = np.where(k.drafts, k.decode_s + after, tau)
-    return Slot(mu, p, most, tau, np.where(k.drafts, 1.0, share), np.where(k.drafts, after / tau, taken))
+    share = np.where(k.drafts, 1.0, met.share)
+    return Slot(mu, p, most, tau, share, np.where(k.drafts, after / tau, taken))
 
 
 def open_loop(k: Ranks, rate: Numeric) -> Slot:
@@ -226,11 +254,17 @@ def request_s(k: Ranks, slot: Slot) -> Numeric:
     return k.units * slot.seconds / slot.units
 
 
-def own_step_s(k: Ranks, slot: Slot, others: Numeric) -> Numeric:
+def own_step_s(k: Ranks, slot: Slot, others: Numeric, met: Meeting | None = None) -> Numeric:
     """A step with a unit of one's own. others: whether there is any other request."""
-    most = np.where(k.several, np.maximum(slot.most / np.maximum(slot.some, 1e-12), 1.0), 1.0)
-    everyone = 1.0 + np.where(k.several, k.ranks, k.ranks - 1.0) * slot.units
-    return np.where(others, long_s(k, everyone, most), long_s(k, 1.0, 1.0, decoding=False))
+    everyone, most = _with_own(k, slot.units, slot.some, slot.most) if met is None else (met.own_all, met.own_most)
+    step = long_s(k, everyone, most)
+    return step if np.all(others) else np.where(others, step, long_s(k, 1.0, 1.0, decoding=False))
 
 
-__all__ = ["Ranks", "Slot", "closed", "open_loop", "own_step_s", "request_s"]
+def _with_own(k: Ranks, mu: Numeric, some: Numeric, most: Numeric) -> tuple[Numeric, Numeric]:
+    """(units of all ranks, most units of one) in a slot with a unit of one's own."""
+    fullest = np.where(k.several, np.maximum(most / np.maximum(some, 1e-12), 1.0), 1.0)
+    return 1.0 + np.where(k.several, k.ranks, k.ranks - 1.0) * mu, fullest
+
+
+__all__ = ["Meeting", "Ranks", "Slot", "closed", "meeting", "open_loop", "own_step_s", "request_s"]

@@ -37,10 +37,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mlaplan.costs.factor import Columns, Table, through
+from mlaplan.costs.factor import Columns, Memo, Table, through
 from mlaplan.costs.roofline import ROUNDING, Numeric, ceil_div
 from mlaplan.serving import lockstep
-from mlaplan.serving.lockstep import Ranks
+from mlaplan.serving.lockstep import Meeting, Ranks
 
 if TYPE_CHECKING:
     from mlaplan.costs.engine import EngineCosts
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 READ = ("tp", "pp", "dp", "replicas", "batch", "mtp", "prefill_chunk")  # columns of a strategy that `served` reads
 # and of `costs.phases`, beside decode_s, prefill_s and prefill_pass_s
 MORE = ("prefill_late_s", "prefill_even_s", "prefill_lone_s", "prefill_host_s", "decode_core_s", "decode_gain_s")
+MEETING = ("dp", "prefill_chunk", "mtp", "batch")  # what decides how prompts meet, beside the requests offered
 
 
 def tokens_per_step(depth: Numeric, acceptance: float) -> Numeric:
@@ -124,89 +125,113 @@ class _Load(NamedTuple):
 def served(
     table: Table, work: Workload, engine: EngineCosts, tokens: Numeric, decode_s: Numeric, prefill_s: Numeric,
     prefill_pass_s: Numeric, step_tokens: NDArray[np.int64], more: Mapping[str, Numeric] | None = None,
+    memo: Memo | None = None,
 ) -> Columns:  # fmt: skip
     """TTFT, TPOT, throughput of every row. Columns: ttft_s, tpot_s, requests_per_s, tok_s_chip, tok_s_user...
 
     decode_s: one round; prefill_s, prefill_pass_s: one step of `step_tokens` in steady state, and through all
     stages; tokens: per round and sequence. more: the columns `MORE`; without them a last chunk is like the others, a
     prompt costs as much alone as with others, and a round's time does not depend on the context.
+    memo: of tables of this workload, whose `tokens` follow from the depth of drafts.
     """
     more = {} if more is None else more
-    chips = table["tp"] * table["dp"] * table["pp"]
-    ranks = table["dp"] * table["replicas"]
-    offered = work.concurrency / ranks if work.concurrency is not None else None
-    slots = table["batch"].astype(np.float64)
-    b = np.minimum(slots, offered) if offered is not None else slots
+    joint, ranks = np.asarray(table["dp"] > 1), table["dp"] * table["replicas"]
+    slots, b = table["batch"].astype(np.float64), _in_flight(table, work)
     rounds = (work.osl - 1) / tokens
-    decode_s = decode_s - _spared_s(table, work, b, rounds, decode_s, more.get("decode_gain_s"))
-    t_p, first = prompt_s(table, work, engine, prefill_s, prefill_pass_s, step_tokens)
-    first = first + more.get("prefill_late_s", 0.0)
-    passes = np.maximum(work.new_tokens / step_tokens, 1.0)
-    service = first + decode_s * (np.ceil(passes) if engine.mixed_prefill else 1.0) * (b > 1.0)
-    joint = np.asarray(table["dp"] > 1)
-    k = None
-    if joint.any():
-        columns = {**more, "decode_s": decode_s, "prefill_s": prefill_s, "prefill_pass_s": prefill_pass_s}
-        k = in_lockstep(table, work, engine, b, rounds, columns, step_tokens)
-    # a rank with less than one request in flight is idle part of the time, and else like one with one
-    present, active = np.minimum(b, 1.0), np.maximum(b, 1.0)
-    busy = t_p + rounds * decode_s / active
-    rho = np.minimum(present * t_p / busy, 1.0)
-    load = _Load(busy, np.minimum(rho / 2.0, active - 1.0) * t_p, service, rho, decode_s)
-    if k is not None:
-        load = _either(joint, _together(k), load)
+    if (gain := more.get("decode_gain_s")) is not None and np.any(gain):
+        decode_s = decode_s - _spared_s(table, work, b, rounds, decode_s, gain)
+    columns = {**more, "decode_s": decode_s, "prefill_s": prefill_s, "prefill_pass_s": prefill_pass_s}
+    k = in_lockstep(table, work, engine, b, rounds, columns, step_tokens) if joint.any() else None
+    one = None if joint.all() else _single(table, work, engine, b, rounds, columns, step_tokens)
+    together = None if k is None else _together(k, _meeting(k, table, work, engine, tokens, memo))
+    load = _either(joint, together, None if one is None else one.closed())
     # a closed loop's wait is spent in a slot
     held = load.service_s + load.wait_s
-    in_flight = np.maximum(active * load.request_s, held + rounds * decode_s)
-    rate = present * active / in_flight
-    queue = np.maximum(offered - slots, 0.0) / rate if offered is not None else np.zeros_like(slots)
-    share = rate * t_p if k is None else np.where(joint, load.share, rate * t_p)
-    total, sequences = rate * ranks, b
+    # a rank with less than one request in flight is idle part of the time, and else like one with one
+    in_flight = np.maximum(np.maximum(b, 1.0) * load.request_s, held + rounds * decode_s)
+    rate = b / in_flight
+    queue: Numeric = 0.0
+    if work.concurrency is not None:
+        queue = np.maximum(_offered(table, work) - slots, 0.0) / rate
+    share = load.share if one is None else np.where(joint, load.share, rate * one.prompt_s)
+    capacity, sequences = rate * ranks, b
+    total = capacity
     tpot = (in_flight - held) / (rounds * tokens) if work.osl > 1 else np.full(slots.shape, np.nan)
     if work.rate is not None:
         arriving = work.rate / ranks
-        taken = np.minimum(arriving * t_p, 1.0)
-        free = np.maximum(1.0 - taken, 1e-9)
-        at_rate = _Load(busy, taken / (2.0 * free) * t_p, service, taken, decode_s / free)
-        if k is not None:
-            at_rate = _either(joint, _together_at(k, arriving), at_rate)
+        together = None if k is None else _together_at(k, arriving)
+        at_rate = _either(joint, together, None if one is None else one.open(arriving))
         # an open loop queues before a slot; with more in flight than slots the rank is full
         there = arriving * (at_rate.service_s + rounds * at_rate.round_s)
         keeps = there <= b
         share = np.where(keeps, at_rate.share, share)
         load = _either(keeps, at_rate, load._replace(wait_s=at_rate.wait_s))
-        total, sequences = np.minimum(total, work.rate), np.minimum(there, b)
+        total, sequences = np.minimum(capacity, work.rate), np.minimum(there, b)
         tpot = np.where(keeps, at_rate.round_s / tokens, tpot) if work.osl > 1 else tpot
+    waiting = load.wait_s + queue
     return {
-        "ttft_s": load.wait_s + queue + load.service_s + front_end_s(engine, work),
-        "queue_s": load.wait_s + queue,
+        "ttft_s": waiting + (load.service_s + front_end_s(engine, work)),
+        "queue_s": waiting,
         "tpot_s": tpot,
         "requests_per_s": total,
-        "capacity_per_s": rate * ranks,
-        "tok_s_chip": total * work.osl / (chips * table["replicas"]),
+        "capacity_per_s": capacity,
+        "tok_s_chip": total * work.osl / (table["tp"] * table["pp"] * ranks),
         "tok_s_user": 1.0 / tpot,
         "prefill_share": np.minimum(share, 1.0),
         "sequences": sequences,
     }
 
 
-def _either(where: NDArray[np.bool_], one: _Load, other: _Load) -> _Load:
-    """Row by row one or the other."""
-    if where.all():
-        return one
+class _Single(NamedTuple):
+    """Ranks that step alone. Times in seconds."""
+
+    prompt_s: Numeric  # t_p
+    service_s: Numeric
+    request_s: Numeric
+    sequences: Numeric
+    decode_s: Numeric
+
+    def closed(self) -> _Load:
+        rho = np.minimum(np.minimum(self.sequences, 1.0) * self.prompt_s / self.request_s, 1.0)
+        wait = np.minimum(rho / 2.0, np.maximum(self.sequences, 1.0) - 1.0) * self.prompt_s
+        return _Load(self.request_s, wait, self.service_s, rho, self.decode_s)
+
+    def open(self, rate: Numeric) -> _Load:
+        taken = np.minimum(rate * self.prompt_s, 1.0)
+        free = np.maximum(1.0 - taken, 1e-9)
+        wait = taken / (2.0 * free) * self.prompt_s
+        return _Load(self.request_s, wait, self.service_s, taken, self.decode_s / free)
+
+
+def _single(
+    table: Mapping[str, NDArray[Any]], work: Workload, engine: EngineCosts, sequences: Numeric, rounds: Numeric,
+    columns: Mapping[str, Numeric], step_tokens: NDArray[np.int64],
+) -> _Single:  # fmt: skip
+    """The rows as ranks that step alone."""
+    decode_s, passes = columns["decode_s"], np.maximum(work.new_tokens / step_tokens, 1.0)
+    t_p, first = prompt_s(table, work, engine, columns["prefill_s"], columns["prefill_pass_s"], step_tokens)
+    first = first + columns.get("prefill_late_s", 0.0)
+    service = first + decode_s * (np.ceil(passes) if engine.mixed_prefill else 1.0) * (sequences > 1.0)
+    return _Single(t_p, service, t_p + rounds * decode_s / np.maximum(sequences, 1.0), sequences, decode_s)
+
+
+def _either(where: NDArray[np.bool_], one: _Load | None, other: _Load | None) -> _Load:
+    """Row by row one or the other, of which one may be needed nowhere."""
+    if one is None or other is None:
+        found = one or other
+        assert found is not None
+        return found
     return _Load(*(np.where(where, a, b) for a, b in zip(one, other, strict=True)))
 
 
 def _spared_s(
     table: Mapping[str, NDArray[Any]], work: Workload, b: Numeric, rounds: Numeric, decode_s: Numeric,
-    gain_s: Numeric | None,
+    gain_s: Numeric,
 ) -> Numeric:  # fmt: skip
     """Time that a round is shorter where there are fewer sequences than ranks, linear in their number. [s]
 
     A closed loop has them always; of an open one there is one at least in a round, and more as in M/G/oo.
     """
-    if gain_s is None or not np.any(gain_s):
-        return 0.0
     ranks = np.maximum(table["dp"], 2)
     there = b if work.rate is None else work.rate / (table["dp"] * table["replicas"]) * rounds * decode_s + 1.0 / ranks
     return gain_s * (1.0 - np.clip(there, 1.0 / ranks, 1.0)) / (1.0 - 1.0 / ranks)
@@ -227,20 +252,50 @@ def in_lockstep(
     )  # fmt: skip
 
 
-def _together(k: Ranks) -> _Load:
+def _meeting(
+    k: Ranks, table: Table, work: Workload, engine: EngineCosts, tokens: Numeric, memo: Memo | None
+) -> Meeting:
+    """How prompts meet, with a memo once for all rows that differ in nothing that it depends on."""
+    if memo is None:
+        return lockstep.meeting(k)
+    of_depth = np.ones(int(table["mtp"].max(initial=0)) + 1)
+    of_depth[table["mtp"]] = tokens
+
+    def price(u: Table) -> Columns:
+        per_round = of_depth[u["mtp"]]
+        b, rounds = _in_flight(u, work), (work.osl - 1) / per_round
+        untimed = dict.fromkeys(("decode_s", "prefill_s", "prefill_pass_s"), 1.0)
+        of = in_lockstep(u, work, engine, b, rounds, untimed, prefill_step_tokens(u, work, per_round))
+        return {name: np.asarray(one) for name, one in lockstep.meeting(of)._asdict().items() if np.ndim(one)}
+
+    names = ("replicas", *MEETING) if work.concurrency is not None else MEETING
+    return Meeting(**memo.factored("meeting", table, names, price))
+
+
+def _in_flight(table: Mapping[str, NDArray[Any]], work: Workload) -> Numeric:
+    """b: sequences on a rank, as many as there are slots and requests."""
+    slots = table["batch"].astype(np.float64)
+    return slots if work.concurrency is None else np.minimum(slots, _offered(table, work))
+
+
+def _offered(table: Mapping[str, NDArray[Any]], work: Workload) -> Numeric:
+    assert work.concurrency is not None
+    return work.concurrency / (table["dp"] * table["replicas"])
+
+
+def _together(k: Ranks, met: Meeting) -> _Load:
     """Closed loop: a request is sent when a step ends, seen in the one after it, and computed from the next one on."""
-    slot, others = lockstep.closed(k), k.sequences * k.ranks > 1.0
-    own = k.passes * lockstep.own_step_s(k, slot, others)
+    slot, others = lockstep.closed(k, met), k.sequences * k.ranks > 1.0
+    own = k.passes * lockstep.own_step_s(k, slot, others, met)
     ahead = np.minimum(slot.units / 2.0, np.maximum(k.sequences - 1.0, 0.0)) * own
     # steps that begin and end meanwhile are short ones
     steps = 1.0 + (np.ceil(k.front_s / k.decode_s) - 1.0) * (1.0 - slot.some) if k.front_s else 0.0
-    seen = np.maximum(steps * slot.seconds - k.front_s, 0.0)
-    wait = ahead + np.where(others, seen + slot.seconds, 0.0)
-    taken = np.where(others, lockstep.request_s(k, slot) * np.minimum(k.sequences, 1.0), 0.0)
-    return _Load(
-        taken, wait, own + k.drain_s, slot.with_prompts,
-        slot.seconds / slot.rounds_share,
-    )  # fmt: skip
+    seen = np.maximum(steps * slot.seconds - k.front_s, 0.0) + slot.seconds
+    taken = lockstep.request_s(k, slot) * np.minimum(k.sequences, 1.0)
+    if not np.all(others):
+        seen, taken = np.where(others, seen, 0.0), np.where(others, taken, 0.0)
+    round_s = slot.seconds if k.mixed else slot.seconds / slot.rounds_share
+    return _Load(taken, ahead + seen, own + k.drain_s, slot.with_prompts, round_s)
 
 
 def _together_at(k: Ranks, rate: Numeric) -> _Load:
