@@ -225,7 +225,7 @@ def price(
     rows = table if isinstance(table, Table) else Table(table)
     tokens = tokens_per_step(q, rows, tokens_given)
     memo = Memo() if memo is None else memo
-    columns, step_tokens = steps(q, rows, tokens, memo, detail)
+    columns, step_tokens = steps(q, rows, tokens, memo, detail, gain=None if _always_busy(q) else False)
     return columns | steady.served(
         rows, q.workload, q.setting.engine, tokens, columns["decode_s"], columns["prefill_s"],
         columns["prefill_pass_s"], step_tokens, columns, memo,
@@ -233,19 +233,24 @@ def price(
 
 
 def steps(
-    q: Question, rows: Table, tokens: NDArray[np.float64], memo: Memo, detail: bool = False
+    q: Question, rows: Table, tokens: NDArray[np.float64], memo: Memo, detail: bool = False, gain: bool | None = False
 ) -> tuple[Columns, NDArray[np.int64]]:
     """Cost columns of both phases, which no load changes, and the new tokens of a prefill step.
 
-    tokens: per decode round and sequence.
+    tokens: per decode round and sequence. gain: see `phases.decode`.
     """
     s, work = q.setting, q.workload
     need = np.asarray(prefix.need_tokens(rows, q.budget.max_context, q.budget.shared), dtype=float)
-    columns = phases.decode(s, rows, work.mean_context, q.budget, need, memo, detail)
+    columns = phases.decode(s, rows, work.mean_context, q.budget, need, memo, detail, gain)
     step_tokens = steady.prefill_step_tokens(rows, work, tokens)
     prompts = Prefill(work.new_tokens, work.prefix_tokens)
     columns |= phases.prefill(s, rows, step_tokens, prompts, columns["cut"], memo, detail)
     return columns, step_tokens
+
+
+def _always_busy(q: Question) -> bool:
+    """Whether every rank has as many sequences as its batch: no round is ever shorter for want of them."""
+    return q.workload.concurrency is None and q.workload.rate is None
 
 
 def tokens_per_step(q: Question, table: Table, given: float | None) -> NDArray[np.float64]:
@@ -270,8 +275,9 @@ def primed(q: Question, block: Table, memo: Memo) -> Iterator[Table]:
         capacity.prime(q.setting, block, primer)
         for part in parts:  # their keys stay with them
             step.decode_blocks(q.setting, part, work.mean_context, primer)
-        alone = cells.take(np.flatnonzero((cells["batch"] == 1) & (cells["dp"] > 1)))
-        step.lone_feed_forward(q.setting, alone, True, primer)
+        if not _always_busy(q):
+            alone = cells.take(np.flatnonzero((cells["batch"] == 1) & (cells["dp"] > 1)))
+            step.lone_feed_forward(q.setting, alone, True, primer)
         prompts, prefills = Prefill(work.new_tokens, work.prefix_tokens), _prefill_steps(block)
         step.prefill_blocks(q.setting, prefills, prompts, primer)
         step.lone_feed_forward(q.setting, prefills.take(prefills["dp"] > 1), False, primer)

@@ -103,13 +103,13 @@ def _parts(s: Setting, blocks: Spread, table: Table, detail: bool, decode: bool)
 
 def decode(
     s: Setting, table: Table, context: int, budget: Budget, need_tokens: NDArray[np.float64],
-    memo: Memo | None = None, detail: bool = False, gain: bool = False,
+    memo: Memo | None = None, detail: bool = False, gain: bool | None = False,
 ) -> Columns:  # fmt: skip
     """Decode columns of every row: decode_s, the cut, kv_tokens; more with `detail`.
 
     need_tokens: cache tokens the row must hold; the fastest cut that holds them is taken, or, where none does,
     the one that holds most. detail: also decode_comm_s, decode_total_s (all stages once), weight_bytes,
-    kv_bytes_per_token and other_bytes of the fullest stage. gain: decode_gain_s of every batch.
+    kv_bytes_per_token and other_bytes of the fullest stage. gain: decode_gain_s of every batch; None: of none.
     """
     memo = Memo() if memo is None else memo
     cells = step.decode_cells(table)
@@ -123,7 +123,7 @@ def decode(
 
 def _decode(
     s: Setting, cells: Table, pp: int, context: int, budget: Budget, need: NDArray[np.float64], memo: Memo,
-    detail: bool, gain: bool,
+    detail: bool, gain: bool | None,
 ) -> Columns:  # fmt: skip
     n, cuts = size(cells), s.cuts(pp)
     blocks = step.decode_blocks(s, cells, context, memo)
@@ -148,7 +148,7 @@ def _decode(
     out["decode_core_s"] = core if joint.all() else joint * core
     out["decode_gain_s"] = np.zeros(n)
     few = joint if gain else joint & (cells["batch"] == 1)
-    if few.any():
+    if gain is not None and few.any():
         rows = np.flatnonzero(few)
         sent = send[rows] if np.ndim(send) else send
         lone_s = _lone_round_s(s, cells.take(rows), pp, best[rows], memo, blocks.take(rows), sent)
