@@ -61,7 +61,7 @@ class Ranks(NamedTuple):
     lone_s: Numeric
     units: Numeric  # c' = new tokens / step tokens: below 1 where a step has several prompts
     riding: Numeric  # b q / T
-    room: Numeric  # units that a chunk holds
+    room: Numeric  # units that a step holds: where it is mixed, what decoding tokens leave of the chunk
     drafts: Numeric  # whether sequences draft
     mixed: bool
     host_s: Numeric  # that the host takes for a step with prompts at least
@@ -148,8 +148,7 @@ def long_s(k: Ranks, everyone: Numeric, most: Numeric, decoding: Numeric = True)
 
 def closed(k: Ranks) -> Slot:
     """The slot of a closed loop."""
-    most = np.maximum(k.room, 1.0)
-    return _slot(k, np.minimum(_closed_units(k), most if k.mixed else np.where(k.drafts, np.inf, most)))
+    return _slot(k, np.minimum(_closed_units(k), np.where(k.wait, np.inf, k.room)))
 
 
 def _closed_units(k: Ranks) -> Numeric:
@@ -210,7 +209,7 @@ def open_loop(k: Ranks, rate: Numeric) -> Slot:
             most = np.where(k.several, np.minimum(k.units, 1.0) * of_one, most)
     mu = rate * k.units * tau
     share = np.ones_like(tau) if k.mixed else np.where(k.wait, 1.0 - some, _without_prompts(k, mu))
-    share = np.where(mu < np.maximum(k.room, 1.0), share, 0.0)
+    share = np.where(mu < k.room, share, 0.0)
     taken = 1.0 - short / tau if k.mixed else some * long / tau
     rest = (some * long**2 + (1.0 - some) * short**2) / (2.0 * tau)
     return Slot(mu, some, some * most, tau, share, taken, rest, long)

@@ -185,7 +185,7 @@ def served(
         "capacity_per_s": rate * ranks,
         "tok_s_chip": total * work.osl / (chips * table["replicas"]),
         "tok_s_user": 1.0 / tpot,
-        "prefill_share": np.minimum(share, 1.0),
+        "prefill_share": np.clip(share, 0.0, 1.0),
         "sequences": sequences,
     }
 
@@ -218,10 +218,14 @@ def in_lockstep(
 ) -> Ranks:  # fmt: skip
     """The rows as ranks that step together; those with one rank mean nothing. columns: as `costs.phases` gives them."""
     one, late = columns["prefill_s"], columns.get("prefill_late_s", 0.0)
+    decoding, chunk = sequences * (1.0 + table["mtp"]), table["prefill_chunk"]
+    room: Numeric = np.maximum(chunk // step_tokens, 1)
+    if engine.mixed_prefill:
+        room = np.maximum(chunk - decoding, 1.0) / step_tokens
     return Ranks(
         np.maximum(table["dp"], 2), sequences, rounds, columns["decode_s"], columns.get("decode_core_s", 0.0),
         columns.get("prefill_even_s", one), columns.get("prefill_lone_s", one), work.new_tokens / step_tokens,
-        sequences * (1.0 + table["mtp"]) / step_tokens, table["prefill_chunk"] // step_tokens, table["mtp"] > 0,
+        decoding / step_tokens, room, table["mtp"] > 0,
         engine.mixed_prefill, columns.get("prefill_host_s", 0.0), columns["prefill_pass_s"] - one + late,
         front_end_s(engine, work),
     )  # fmt: skip
@@ -237,6 +241,9 @@ def _together(k: Ranks) -> _Load:
     seen = np.maximum(steps * slot.seconds - k.front_s, 0.0)
     wait = ahead + np.where(others, seen + slot.seconds, 0.0)
     taken = np.where(others, lockstep.request_s(k, slot) * np.minimum(k.sequences, 1.0), 0.0)
+    if k.mixed:  # a round is a step; where the chunk leaves prompts too little room, they wait
+        stay = np.maximum(k.sequences, 1.0) * taken
+        wait = np.maximum(wait, stay - own - k.drain_s - k.rounds * slot.seconds)
     return _Load(
         taken, wait, own + k.drain_s, slot.with_prompts,
         slot.seconds / slot.rounds_share,
