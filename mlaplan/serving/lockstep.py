@@ -124,15 +124,17 @@ def most_units(ranks: Numeric, units: Numeric) -> Numeric:
 @lru_cache(maxsize=256)
 def _table(ranks: int) -> NDArray[np.float64]:
     """At the nodes: sum over j > 0 of 1 - F(j - 1)^D."""
-    return np.array([_largest(ranks, float(mu)) for mu in NODES])
+    return np.sum(1.0 - _distributions() ** ranks, axis=1)
 
 
-def _largest(ranks: int, mu: float) -> float:
-    reach = int(mu + 12.0 * math.sqrt(mu) + 24.0)
-    j = np.arange(reach)
-    log = j * math.log(mu) - mu - np.array([math.lgamma(k + 1.0) for k in j])
-    below = np.minimum(np.cumsum(np.exp(log)), 1.0)
-    return float(np.sum(1.0 - below**ranks))
+@lru_cache(maxsize=1)
+def _distributions() -> NDArray[np.float64]:
+    """F(j; mu) of each node, rows, as far as it is below 1."""
+    reach = (NODES + 12.0 * np.sqrt(NODES) + 24.0).astype(np.int64)
+    j = np.arange(int(reach[-1]))
+    factorials = np.array([math.lgamma(k + 1.0) for k in j])
+    below = np.cumsum(np.exp(j * np.log(NODES)[:, None] - NODES[:, None] - factorials), axis=1)
+    return np.where(j < reach[:, None], np.minimum(below, 1.0), 1.0)
 
 
 def long_s(k: Ranks, everyone: Numeric, most: Numeric, decoding: Numeric = True) -> Numeric:
