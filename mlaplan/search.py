@@ -264,6 +264,10 @@ def primed(q: Question, block: Table, memo: Memo) -> Iterator[Table]:
     cells, primer, work = step.decode_cells(block), Primer(memo), q.workload
     capacity.prime(q.setting, block, primer)
     step.decode_blocks(q.setting, cells, work.mean_context, primer)
+    if np.any(joint := cells["dp"] > 1):
+        step.core_blocks(q.setting, cells, work.mean_context, primer)
+        if np.any(few := joint & (cells["batch"] == 1)):
+            step.lone_feed_forward(q.setting, cells.take(np.flatnonzero(few)), True, primer)
     prompts = Prefill(work.new_tokens, work.prefix_tokens)
     step.prefill_blocks(q.setting, _prefill_steps(block), prompts, primer)
     for rows in _slices(block["pp"]):

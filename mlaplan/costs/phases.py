@@ -146,7 +146,11 @@ def _decode(
             tokens, round_s = np.where(better, held, tokens), np.where(better, other, round_s)
     out = {"decode_s": np.asarray(round_s), "cut": best, "kv_tokens": np.asarray(tokens)}
     joint = cells["dp"] > 1
-    out["decode_core_s"] = joint * (m / pp * step.core_times(s, cells, context, memo)) if joint.any() else np.zeros(n)
+    if joint.any():
+        core = step.core_blocks(s, cells, context, memo)["core"]
+        out["decode_core_s"] = joint * (m / pp * (1.0 + cells["two_batch_overlap"])) * core
+    else:
+        out["decode_core_s"] = np.zeros(n)
     out["decode_gain_s"] = np.zeros(n)
     few = joint if gain else joint & (cells["batch"] == 1)
     if few.any():

@@ -155,8 +155,8 @@ def _feed_forward(s: Setting, cells: Table, memo: Memo) -> Spread:
     return _priced(s, memo, ROUTED, cells, FEED_FORWARD, price)
 
 
-def core_times(s: Setting, cells: Table, context: int, memo: Memo) -> Numeric:
-    """What the cached context adds to a decode micro-batch in all attention blocks, drafts left out. [s]
+def core_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Spread:
+    """`core`: what the cached context adds to half a decode micro-batch in all attention blocks, without drafts. [s]
 
     sum over blocks of t(context) - t(1): in a step that decodes beside a prompt the rest is shared with the prompt.
     """
@@ -176,7 +176,7 @@ def core_times(s: Setting, cells: Table, context: int, memo: Memo) -> Numeric:
 
         return by_values(unique, PRECISION, of_precision)
 
-    return (1.0 + cells["two_batch_overlap"]) * memo.factored("decode core", cells, ATTENTION, price)["core"]
+    return memo.factored("decode core", cells, ATTENTION, price)
 
 
 def _draft_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Spread:
