@@ -140,7 +140,8 @@ def test_decode_of_sc11_is_within_a_quarter_of_what_was_measured():
 
 QUESTIONS = [
     ("throughput", "deepseek-v3", "h200-sxm", 16, SERVED, "generic"),
-    ("pareto", "deepseek-v3", "h200-sxm", 16, SERVED, "sglang"),
+    # prompts on one rank hold up all: no plan of this engine keeps 60 ms, as a few do with a rank's own prompts alone
+    ("pareto", "deepseek-v3", "h200-sxm", 16, Workload(4096, 1024, concurrency=512, ttft_s=5.0, tpot_s=0.08), "sglang"),
     ("latency", "deepseek-v3.2", "h800-sxm", 16, Workload(20_000, 500, rate=1.0), "vllm"),
     ("throughput", "longcat-flash", "b200-sxm", 16, Workload(1024, 1024, concurrency=64, tpot_s=0.05), "generic"),
     ("latency", "llama-3-70b", "ascend-910b3", 8, Workload(1024, 1024), "generic"),

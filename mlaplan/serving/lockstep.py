@@ -61,7 +61,7 @@ class Ranks(NamedTuple):
     lone_s: Numeric
     units: Numeric  # c' = new tokens / step tokens: below 1 where a step has several prompts
     riding: Numeric  # b q / T
-    room: Numeric  # units that a chunk holds
+    room: Numeric  # units that a step holds: where it is mixed, what decoding tokens leave of the chunk
     drafts: Numeric  # whether sequences draft
     mixed: bool
     host_s: Numeric  # that the host takes for a step with prompts at least
@@ -124,15 +124,17 @@ def most_units(ranks: Numeric, units: Numeric) -> Numeric:
 @lru_cache(maxsize=256)
 def _table(ranks: int) -> NDArray[np.float64]:
     """At the nodes: sum over j > 0 of 1 - F(j - 1)^D."""
-    return np.array([_largest(ranks, float(mu)) for mu in NODES])
+    return np.sum(1.0 - _distributions() ** ranks, axis=1)
 
 
-def _largest(ranks: int, mu: float) -> float:
-    reach = int(mu + 12.0 * math.sqrt(mu) + 24.0)
-    j = np.arange(reach)
-    log = j * math.log(mu) - mu - np.array([math.lgamma(k + 1.0) for k in j])
-    below = np.minimum(np.cumsum(np.exp(log)), 1.0)
-    return float(np.sum(1.0 - below**ranks))
+@lru_cache(maxsize=1)
+def _distributions() -> NDArray[np.float64]:
+    """F(j; mu) of each node, rows, as far as it is below 1."""
+    reach = (NODES + 12.0 * np.sqrt(NODES) + 24.0).astype(np.int64)
+    j = np.arange(int(reach[-1]))
+    factorials = np.array([math.lgamma(k + 1.0) for k in j])
+    below = np.cumsum(np.exp(j * np.log(NODES)[:, None] - NODES[:, None] - factorials), axis=1)
+    return np.where(j < reach[:, None], np.minimum(below, 1.0), 1.0)
 
 
 def long_s(k: Ranks, everyone: Numeric, most: Numeric, decoding: bool = True) -> Numeric:
@@ -164,8 +166,7 @@ class Meeting(NamedTuple):
 
 def meeting(k: Ranks) -> Meeting:
     """How prompts of ranks meet in a closed loop: of times only whether there are any."""
-    fit = np.maximum(k.room, 1.0)
-    mu = np.minimum(_closed_units(k), fit if k.mixed else np.where(k.drafts, np.inf, fit))
+    mu = np.minimum(_closed_units(k), np.where(k.wait, np.inf, k.room))
     p, most = some_and_most(k.ranks, mu, k.several)
     some = np.maximum(p, 1e-300)
     turn_all: Numeric = 0.0
@@ -238,7 +239,7 @@ def open_loop(k: Ranks, rate: Numeric) -> Slot:
             most = np.where(k.several, np.minimum(k.units, 1.0) * of_one, most)
     mu = rate * k.units * tau
     share = np.ones_like(tau) if k.mixed else np.where(k.wait, 1.0 - some, _without_prompts(k, mu))
-    share = np.where(mu < np.maximum(k.room, 1.0), share, 0.0)
+    share = np.where(mu < k.room, share, 0.0)
     taken = 1.0 - short / tau if k.mixed else some * long / tau
     rest = (some * long**2 + (1.0 - some) * short**2) / (2.0 * tau)
     return Slot(mu, some, some * most, tau, share, taken, rest, long)

@@ -177,7 +177,7 @@ def served(
         "capacity_per_s": capacity,
         "tok_s_chip": total * work.osl / (table["tp"] * table["pp"] * ranks),
         "tok_s_user": 1.0 / tpot,
-        "prefill_share": np.minimum(share, 1.0),
+        "prefill_share": np.minimum(np.maximum(share, 0.0), 1.0),
         "sequences": sequences,
     }
 
@@ -243,11 +243,15 @@ def in_lockstep(
 ) -> Ranks:  # fmt: skip
     """The rows as ranks that step together; those with one rank mean nothing. columns: as `costs.phases` gives them."""
     one, late = columns["prefill_s"], columns.get("prefill_late_s", 0.0)
+    decoding, chunk = sequences * (1.0 + table["mtp"]), table["prefill_chunk"]
+    room: Numeric = np.maximum(chunk // step_tokens, 1)
+    if engine.mixed_prefill:
+        room = np.maximum(chunk - decoding, 1.0) / step_tokens
     return Ranks(
         np.maximum(table["dp"], 2), sequences, rounds, columns["decode_s"], columns.get("decode_core_s", 0.0),
         columns.get("prefill_even_s", one), columns.get("prefill_lone_s", one), work.new_tokens / step_tokens,
-        sequences * (1.0 + table["mtp"]) / step_tokens, table["prefill_chunk"] // step_tokens, table["mtp"] > 0,
-        engine.mixed_prefill, columns.get("prefill_host_s", 0.0), columns["prefill_pass_s"] - one + late,
+        decoding / step_tokens, room, table["mtp"] > 0, engine.mixed_prefill,
+        columns.get("prefill_host_s", 0.0), columns["prefill_pass_s"] - one + late,
         front_end_s(engine, work),
     )  # fmt: skip
 
@@ -294,8 +298,12 @@ def _together(k: Ranks, met: Meeting) -> _Load:
     taken = lockstep.request_s(k, slot) * np.minimum(k.sequences, 1.0)
     if not np.all(others):
         seen, taken = np.where(others, seen, 0.0), np.where(others, taken, 0.0)
-    round_s = slot.seconds if k.mixed else slot.seconds / slot.rounds_share
-    return _Load(taken, ahead + seen, own + k.drain_s, slot.with_prompts, round_s)
+    wait, service = ahead + seen, own + k.drain_s
+    if not k.mixed:
+        return _Load(taken, wait, service, slot.with_prompts, slot.seconds / slot.rounds_share)
+    # a round is a step; where the chunk leaves prompts too little room, they wait
+    wait = np.maximum(wait, np.maximum(k.sequences, 1.0) * taken - service - k.rounds * slot.seconds)
+    return _Load(taken, wait, service, slot.with_prompts, slot.seconds)
 
 
 def _together_at(k: Ranks, rate: Numeric) -> _Load:

@@ -28,6 +28,8 @@ def price(q: Any, st: Any, tokens_given: float | None = None) -> dict[str, float
     tokens = tokens_per_round(s.model, st.mtp, tokens_given)
     step_tokens = prefill_step_tokens(st, work, tokens)
     out = decode_round(case, st, options, work.mean_context, q.budget)
+    if work.concurrency is None and work.rate is None:  # there are never fewer sequences than slots
+        out["decode_gain_s"] = 0.0
     out |= prefill_round(case, st, options[int(out["cut"])], step_tokens, work)
     out |= serving.served(case.engine, st, work, tokens, out, step_tokens)
     return out

@@ -59,7 +59,7 @@ def served(e: Any, st: Any, work: Any, tokens: float, x: dict[str, float], step_
         "capacity_per_s": rate * ranks,
         "tok_s_chip": total * work.osl / chips,
         "tok_s_user": 1.0 / tpot,
-        "prefill_share": min(share, 1.0),
+        "prefill_share": min(max(share, 0.0), 1.0),
         "sequences": there,
     }
 
@@ -96,9 +96,12 @@ class Together:
         self.pieces = (work.isl - work.prefix_tokens) / step_tokens
         self.passes = max(self.pieces, 1.0)
         self.riding = b * (1.0 + st.mtp) / step_tokens
-        self.room = st.prefill_chunk // step_tokens
-        self.several = self.room >= 2
         self.mixed, self.stalls = e.mixed_prefill, st.mtp > 0 and not e.mixed_prefill
+        if self.mixed:
+            self.room = max(st.prefill_chunk - b * (1.0 + st.mtp), 1.0) / step_tokens
+        else:
+            self.room = max(st.prefill_chunk // step_tokens, 1)
+        self.several = self.room >= 2
         self.least = min(max(self.t_d - self.core, 0.0), self.lone)
         self.others = b * st.dp > 1.0
 
@@ -121,7 +124,7 @@ class Together:
         """mu of a closed loop."""
         wanted = self.pieces * self.b
         if self.mixed:
-            return min(wanted / (self.passes + 1.0 + self.n), max(self.room, 1.0))
+            return min(wanted / (self.passes + 1.0 + self.n), self.room)
         if self.stalls:
             return wanted / max(self.n, 1.0)
         a = self.passes + 1.0
@@ -130,7 +133,7 @@ class Together:
             for _ in range(5):
                 grown = self.n * math.exp(mu)
                 mu -= (mu * (a + grown) - wanted) / (a + grown * (1.0 + mu))
-            return min(mu, max(self.room, 1.0))
+            return min(mu, self.room)
         whole = a + self.n + wanted
         return min(2.0 * wanted / (whole + math.sqrt(max(whole * whole - 4.0 * a * wanted, 0.0))), 1.0)
 
@@ -159,6 +162,8 @@ class Together:
             steps = 1.0 + (math.ceil(self.front / self.t_d) - 1.0) * (1.0 - some) if self.front else 0.0
             wait += max(steps * tau - self.front, 0.0) + tau
         taken = self.pieces * tau / mu * min(self.b, 1.0) if self.others else 0.0
+        if self.mixed:
+            wait = max(wait, max(self.b, 1.0) * taken - own - self.drain - self.n * tau)
         return Load(taken, wait, own + self.drain, share, each)
 
     def at(self, rate: float) -> Load:
@@ -177,7 +182,7 @@ class Together:
                 most = min(self.pieces, 1.0) * largest(d, came) / -math.expm1(-d * came)
         mu = rate * self.pieces * tau
         decoding = 1.0 if self.mixed else 1.0 - some if self.stalls else self.decodes(mu)
-        decoding = decoding if mu < max(self.room, 1.0) else 0.0
+        decoding = decoding if mu < self.room else 0.0
         each = tau / max(decoding, 1e-9)
         share = 1.0 - self.t_d / tau if self.mixed else some * long / tau
         rest = (some * long**2 + (1.0 - some) * self.t_d**2) / (2.0 * tau)
