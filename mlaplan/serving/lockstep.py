@@ -164,6 +164,9 @@ class Meeting(NamedTuple):
     share: Numeric = 1.0  # of slots in which a rank has no prompts
 
 
+UNMIXED = ("turn_all", "turns", "share")  # what plays no part where prompts and rounds are mixed
+
+
 def meeting(k: Ranks) -> Meeting:
     """How prompts of ranks meet in a closed loop: of times only whether there are any."""
     mu = np.minimum(_closed_units(k), np.where(k.wait, np.inf, k.room))

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mlaplan.costs.factor import Columns, Memo, Table, through
+from mlaplan.costs.factor import Columns, Memo, Table, size, through
 from mlaplan.costs.roofline import ROUNDING, Numeric, ceil_div
 from mlaplan.serving import lockstep
 from mlaplan.serving.lockstep import Meeting, Ranks
@@ -270,7 +270,8 @@ def _meeting(
         b, rounds = _in_flight(u, work), (work.osl - 1) / per_round
         untimed = dict.fromkeys(("decode_s", "prefill_s", "prefill_pass_s"), 1.0)
         of = in_lockstep(u, work, engine, b, rounds, untimed, prefill_step_tokens(u, work, per_round))
-        return {name: np.asarray(one) for name, one in lockstep.meeting(of)._asdict().items() if np.ndim(one)}
+        met = lockstep.meeting(of)._asdict().items()
+        return {n: np.broadcast_to(one, size(u)) for n, one in met if not (of.mixed and n in lockstep.UNMIXED)}
 
     names = ("replicas", *MEETING) if work.concurrency is not None else MEETING
     return Meeting(**memo.factored("meeting", table, names, price))
