@@ -166,7 +166,7 @@ def apply(q: Question, stage: str, table: Table, found: Found, weight: int = 1) 
 
 def batched(q: Question, table: Table, pins: Mapping[str, Any], found: Found, memo: Memo) -> Table:
     """Rows with every batch that memory and the workload allow; rows that hold no sequence count as misfits."""
-    for names in (*step.WITHOUT_BATCH, *capacity.WITHOUT_BATCH):
+    for names in (*step.WITHOUT_BATCH, *capacity.WITHOUT_BATCH, steady.MEETING[:-1]):
         table.key(names)
     room, short = sequences_held(q, table, memo)
     weights, cache = of_stage("capacity")

@@ -29,8 +29,9 @@ class Domain(NamedTuple):
     low: int
     lookup: NDArray[np.int32]
 
-    def codes(self, column: NDArray[np.int64]) -> NDArray[np.int32]:
-        return self.lookup[column - self.low if self.low else column]
+    def codes(self, column: NDArray[np.int64]) -> NDArray[np.integer[Any]]:
+        places = column - self.low if self.low else column
+        return places if len(self.lookup) == len(self.values) else self.lookup[places]
 
 
 def sorted_distinct(values: NDArray[Any]) -> NDArray[Any]:
@@ -64,7 +65,7 @@ class Table(dict[str, NDArray[Any]]):
         super().__init__(columns)
         self.domains: Mapping[str, Domain] = {} if domains is None else domains
         self._own: dict[str, Domain] = {}
-        self._codes: dict[str, NDArray[np.int32]] = {}
+        self._codes: dict[str, NDArray[np.integer[Any]]] = {}
         self._keys: dict[tuple[str, ...], NDArray[np.intp]] = {}
         self._kin: dict[str, Table] = {}
 
@@ -74,7 +75,7 @@ class Table(dict[str, NDArray[Any]]):
             known = self._own[name] = domain(self[name])
         return known
 
-    def codes(self, name: str) -> NDArray[np.int32]:
+    def codes(self, name: str) -> NDArray[np.integer[Any]]:
         known = self._codes.get(name)
         if known is None:
             known = self._codes[name] = self.domain(name).codes(self[name])
