@@ -16,7 +16,8 @@ import pytest
 from scalar.price import price as scalar_price
 
 from mlaplan import plan, search
-from mlaplan.costs.factor import Memo, Table, size
+from mlaplan.costs.factor import Memo
+from mlaplan.costs.table import Table, size
 from mlaplan.engines.load import load_profile
 from mlaplan.rules.rule import Question
 from mlaplan.specs.lookup import load_chip, load_model

@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from mlaplan import search
-from mlaplan.costs.factor import Memo, size
+from mlaplan.costs.factor import Memo
+from mlaplan.costs.table import size
 from mlaplan.sweep import study
 from mlaplan.sweep.points import Points
 from mlaplan.sweep.run import Means, Outcome, to_file

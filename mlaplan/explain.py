@@ -13,9 +13,10 @@ import numpy as np
 
 from mlaplan.costs import band, breakdown, capacity, phases, prefix
 from mlaplan.costs.engine import Interval, exactly
-from mlaplan.costs.factor import Memo, Table, size
+from mlaplan.costs.factor import Memo
 from mlaplan.costs.operators import Prefill
 from mlaplan.costs.step import ROUTED
+from mlaplan.costs.table import Table, size
 from mlaplan.rules import all_rules
 from mlaplan.rules.legality import NETWORK
 from mlaplan.rules.rule import Question
@@ -25,7 +26,7 @@ from mlaplan.strategy import Strategy, to_table
 if TYPE_CHECKING:
     from mlaplan.costs.breakdown import Phase
     from mlaplan.costs.engine import EngineCosts
-    from mlaplan.costs.factor import Columns
+    from mlaplan.costs.table import Columns
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlaplan import ranking
-from mlaplan.costs.factor import Table, size
+from mlaplan.costs.table import Table, size
 from mlaplan.rules import of_stage
 from mlaplan.rules.rule import Question
 from mlaplan.strategy import KV_LAYOUTS, Strategy, from_row

@@ -23,7 +23,7 @@ from mlaplan.search import Found, holds, joined, price, search
 from mlaplan.strategy import Strategy, from_row, to_table
 
 if TYPE_CHECKING:
-    from mlaplan.costs.factor import Columns
+    from mlaplan.costs.table import Columns
     from mlaplan.explain import Explanation
     from mlaplan.specs.chip import Chip
     from mlaplan.specs.model import Model

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from mlaplan import ranking, space
 from mlaplan.costs import capacity, phases, prefix, step
-from mlaplan.costs.factor import Columns, Domain, Memo, Primer, Table, distinct, domain, size, unique
+from mlaplan.costs.factor import Memo, Primer
 from mlaplan.costs.operators import Prefill
 from mlaplan.costs.pipeline import MOST_CUTS
 from mlaplan.costs.precision import weight_targets
+from mlaplan.costs.table import Columns, Domain, Table, distinct, domain, size, unique
 from mlaplan.engines.profile import attention_kind
 from mlaplan.explain import acceptance
 from mlaplan.families import Family, best_rows, keep_families

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, cast
 import numpy as np
 
 from mlaplan.costs import kv_transfer, phases
-from mlaplan.costs.factor import Table
+from mlaplan.costs.table import Table
 from mlaplan.errors import MlaplanError
 from mlaplan.explain import acceptance, explain
 from mlaplan.serving.simulator.server import Fleet, Pool, Server

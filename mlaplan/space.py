@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlaplan.costs.factor import Table, size, sorted_distinct
+from mlaplan.costs.table import Table, size, sorted_distinct
 from mlaplan.strategy import CODED, KV_LAYOUTS
 
 STRUCTURE = ("replicas", "pp", "tp", "dp", "ep", "dcp", "cp", "kv_layout")

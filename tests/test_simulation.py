@@ -10,8 +10,8 @@ import pytest
 
 from mlaplan import plan, simulation
 from mlaplan.costs import phases
-from mlaplan.costs.factor import Table
 from mlaplan.costs.operators import Prefill
+from mlaplan.costs.table import Table
 from mlaplan.engines.load import load_profile
 from mlaplan.errors import MlaplanError
 from mlaplan.explain import explain

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlaplan import space
-from mlaplan.costs.factor import Table, size
+from mlaplan.costs.table import Table, size
 from mlaplan.strategy import KV_LAYOUTS, NAMES, Strategy, from_row, to_table
 
 LAYOUT = {name: i for i, name in enumerate(KV_LAYOUTS)}

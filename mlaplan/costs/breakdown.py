@@ -17,8 +17,8 @@ from mlaplan.costs.machine import Op, bound_of, link_op
 from mlaplan.costs.operators import Prefill
 
 if TYPE_CHECKING:
-    from mlaplan.costs.factor import Table
     from mlaplan.costs.step import Setting
+    from mlaplan.costs.table import Table
 
 
 class Phase(NamedTuple):

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlaplan.costs import memory, pipeline, placement
-from mlaplan.costs.factor import Columns, Memo, Primer, Spread, Table, by_values, distinct, size, unique
+from mlaplan.costs.factor import Memo, Primer, Spread
 from mlaplan.costs.prefix import Shared
 from mlaplan.costs.roofline import ROUNDING, Numeric, ceil_div
+from mlaplan.costs.table import Columns, Table, by_values, distinct, size, unique
 from mlaplan.strategy import KV_DTYPES, KV_LAYOUTS, WEIGHT_DTYPES
 
 if TYPE_CHECKING:

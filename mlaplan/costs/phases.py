@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from mlaplan.costs import pipeline, step
 from mlaplan.costs.capacity import Budget, Space, rows_by_depth
-from mlaplan.costs.factor import Columns, Memo, Primer, Spread, Table, size
+from mlaplan.costs.factor import Memo, Primer, Spread
 from mlaplan.costs.operators import Prefill
 from mlaplan.costs.roofline import Numeric
 from mlaplan.costs.step import Setting
+from mlaplan.costs.table import Columns, Table, size
 
 
 class Parts(NamedTuple):

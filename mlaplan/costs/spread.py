@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from mlaplan.costs import band, collectives, dense, operators, pipeline, step
 from mlaplan.costs.collectives import DEFAULT_RESIDUAL, Group
-from mlaplan.costs.factor import Columns, Memo, Table, by_values, distinct, size
+from mlaplan.costs.factor import Memo
 from mlaplan.costs.machine import Machine, Op
 from mlaplan.costs.operators import Prefill
 from mlaplan.costs.phases import Host, Parts
 from mlaplan.costs.roofline import Numeric
+from mlaplan.costs.table import Columns, Table, by_values, distinct, size
 from mlaplan.strategy import KV_DTYPES, WEIGHT_DTYPES
 
 if TYPE_CHECKING:

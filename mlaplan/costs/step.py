@@ -17,11 +17,12 @@ import numpy as np
 
 from mlaplan.costs import collectives as net
 from mlaplan.costs import dense, operators, pipeline
-from mlaplan.costs.factor import Columns, Memo, Spread, Table, by_values, size, uniform
+from mlaplan.costs.factor import Memo, Spread
 from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op
 from mlaplan.costs.moe import MoeChoice
 from mlaplan.costs.operators import Prefill
 from mlaplan.costs.roofline import Numeric, ceil_div
+from mlaplan.costs.table import Columns, Table, by_values, size, uniform
 from mlaplan.strategy import KV_DTYPES, WEIGHT_DTYPES
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlaplan import ranking, search
-from mlaplan.costs.factor import Memo, Table, size
+from mlaplan.costs.factor import Memo
+from mlaplan.costs.table import Table, size
 from mlaplan.explain import acceptance
 from mlaplan.search import Found
 from mlaplan.serving import steady

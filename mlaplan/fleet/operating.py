@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlaplan.costs.factor import Table
+from mlaplan.costs.table import Table
 from mlaplan.fleet import queueing
 from mlaplan.fleet.instances import timed
 from mlaplan.fleet.queueing import Rank

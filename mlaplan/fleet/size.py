@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlaplan.costs.factor import size
+from mlaplan.costs.table import size
 from mlaplan.fleet import instances, queueing
 from mlaplan.fleet.operating import Curve, Point, rank
 from mlaplan.search import Found
 from mlaplan.strategy import from_row
 
 if TYPE_CHECKING:
-    from mlaplan.costs.factor import Table
+    from mlaplan.costs.table import Table
     from mlaplan.rules.rule import Question
     from mlaplan.serving.simulator.outcome import Limit
     from mlaplan.strategy import Strategy

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlaplan.costs import kv_transfer
-from mlaplan.costs.factor import Table, size
 from mlaplan.costs.kv_transfer import Route, Transfer
+from mlaplan.costs.table import Table, size
 from mlaplan.engines.connectors import Connector, pair_limits
 from mlaplan.errors import MlaplanError
 from mlaplan.fleet import instances, waiting

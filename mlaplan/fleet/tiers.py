@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from mlaplan.costs import kv_transfer, prefix, tiers
-from mlaplan.costs.factor import Table
+from mlaplan.costs.table import Table
 from mlaplan.costs.tiers import Link
 from mlaplan.explain import explain
 from mlaplan.fleet.instances import timed

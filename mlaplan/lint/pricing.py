@@ -10,9 +10,10 @@ import numpy as np
 
 from mlaplan.costs import capacity, pipeline
 from mlaplan.costs.engine import from_profile
-from mlaplan.costs.factor import Memo, Table
+from mlaplan.costs.factor import Memo
 from mlaplan.costs.precision import quantised, weight_targets
 from mlaplan.costs.step import Setting
+from mlaplan.costs.table import Table
 from mlaplan.engines.profile import attention_kind
 from mlaplan.rules.rule import Question
 from mlaplan.strategy import KV_DTYPES, Strategy, to_table

@@ -44,7 +44,7 @@ def nearest_illegal(q: Question, devices: int, pins: Mapping[str, Any]) -> Miss 
     import numpy as np
 
     from mlaplan import space
-    from mlaplan.costs.factor import Table, size
+    from mlaplan.costs.table import Table, size
     from mlaplan.plan import Miss
     from mlaplan.rules import of_stage
     from mlaplan.strategy import from_row

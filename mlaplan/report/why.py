@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlaplan.costs import kv, mla
-from mlaplan.costs.factor import Table
 from mlaplan.costs.precision import SIXTEEN_BIT, part_dtype, sixteen_bit
+from mlaplan.costs.table import Table
 from mlaplan.report import cache
 from mlaplan.serving import steady
 from mlaplan.strategy import Strategy, to_table

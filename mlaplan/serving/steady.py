@@ -37,8 +37,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mlaplan.costs.factor import Columns, Memo, Table, size, through
+from mlaplan.costs.factor import Memo
 from mlaplan.costs.roofline import ROUNDING, Numeric, ceil_div
+from mlaplan.costs.table import Columns, Table, size, through
 from mlaplan.serving import lockstep
 from mlaplan.serving.lockstep import Meeting, Ranks
 

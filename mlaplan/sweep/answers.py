@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlaplan import ranking, search
-from mlaplan.costs.factor import Memo, Table, size
+from mlaplan.costs.factor import Memo
+from mlaplan.costs.table import Table, size
 from mlaplan.explain import reasons
 from mlaplan.plan import chip_counts, price_per_hour
 from mlaplan.rules.rule import Question

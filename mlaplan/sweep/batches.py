@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlaplan import space
-from mlaplan.costs.factor import Table, size, sorted_distinct
+from mlaplan.costs.table import Table, size, sorted_distinct
 
 BITS = 21  # of a batch
 

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from mlaplan import search
 from mlaplan.costs import capacity, phases, spread
-from mlaplan.costs.factor import Columns, Memo, Table, distinct, size
+from mlaplan.costs.factor import Memo
 from mlaplan.costs.operators import Prefill
 from mlaplan.costs.step import ROUTED, Setting
+from mlaplan.costs.table import Columns, Table, distinct, size
 from mlaplan.explain import acceptance
 from mlaplan.rules.rule import Question
 from mlaplan.serving import steady

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlaplan import ranking, search
-from mlaplan.costs.factor import Columns, Memo, Table, size
+from mlaplan.costs.factor import Memo
+from mlaplan.costs.table import Columns, Table, size
 from mlaplan.rules import of_stage
 from mlaplan.rules.rule import Question
 from mlaplan.search import BLOCK_ROWS, Misfit

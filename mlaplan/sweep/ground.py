@@ -16,7 +16,8 @@ import numpy as np
 
 from mlaplan import search, space
 from mlaplan.costs import capacity, step
-from mlaplan.costs.factor import Domain, Memo, Table, distinct, domain, size
+from mlaplan.costs.factor import Memo
+from mlaplan.costs.table import Domain, Table, distinct, domain, size
 from mlaplan.rules.rule import Question
 from mlaplan.search import Found
 from mlaplan.serving import steady

@@ -8,8 +8,9 @@ from scalar.cases import question
 
 from mlaplan import plan
 from mlaplan.costs import capacity, memory, phases
-from mlaplan.costs.factor import Memo, Table
+from mlaplan.costs.factor import Memo
 from mlaplan.costs.pipeline import cuts
+from mlaplan.costs.table import Table
 from mlaplan.strategy import Strategy, to_table
 from mlaplan.workload import Workload
 

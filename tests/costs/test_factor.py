@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from scalar.cases import WORKLOADS, examples, question, strategies
 
 from mlaplan import plan, search
-from mlaplan.costs.factor import Memo, Spread, Table, by_values, distinct, size
+from mlaplan.costs.factor import Memo, Spread
+from mlaplan.costs.table import Table, by_values, distinct, size
 from mlaplan.strategy import to_table
 from mlaplan.workload import Workload
 

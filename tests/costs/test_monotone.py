@@ -15,8 +15,8 @@ from scalar.cases import examples, question, strategies
 
 from mlaplan import plan
 from mlaplan.costs import phases
-from mlaplan.costs.factor import Table
 from mlaplan.costs.operators import Prefill
+from mlaplan.costs.table import Table
 from mlaplan.strategy import Strategy, to_table
 from mlaplan.workload import Workload
 

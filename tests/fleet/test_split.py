@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlaplan.costs.factor import Table
 from mlaplan.costs.kv_transfer import Route
+from mlaplan.costs.table import Table
 from mlaplan.engines.load import load_profile
 from mlaplan.fleet import instances, split
 from mlaplan.fleet.crossover import Point, crossings

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlaplan.costs.engine import exactly
-from mlaplan.costs.factor import Table
+from mlaplan.costs.table import Table
 from mlaplan.serving import steady
 from mlaplan.strategy import Strategy, to_table
 from mlaplan.workload import Workload

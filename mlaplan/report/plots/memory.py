@@ -76,7 +76,8 @@ def of_layouts(
 def _held(q: Question, table: dict[str, np.ndarray], context: int) -> np.ndarray:
     """Sequences of a rank: what the search allows, less what so many of them take beside the cache."""
     from mlaplan.costs.capacity import sequence_tokens
-    from mlaplan.costs.factor import Memo, Table
+    from mlaplan.costs.factor import Memo
+    from mlaplan.costs.table import Table
     from mlaplan.search import price, sequences_held
 
     longer = replace(q, budget=q.budget._replace(max_context=context))

@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlaplan.costs import phases
-from mlaplan.costs.factor import Table
 from mlaplan.costs.operators import Prefill
+from mlaplan.costs.table import Table
 from mlaplan.strategy import Strategy, to_table
 
 if TYPE_CHECKING:
