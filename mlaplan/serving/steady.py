@@ -302,7 +302,8 @@ def _together(k: Ranks, met: Meeting) -> _Load:
         seen, taken = np.where(others, seen, 0.0), np.where(others, taken, 0.0)
     wait, service = ahead + seen, own + k.drain_s
     if not k.mixed:
-        return _Load(taken, wait, service, slot.with_prompts, slot.seconds / slot.rounds_share)
+        round_s = slot.seconds / np.maximum(slot.rounds_share, 1e-9)
+        return _Load(taken, wait, service, slot.with_prompts, round_s)
     # a round is a step; where the chunk leaves prompts too little room, they wait
     wait = np.maximum(wait, np.maximum(k.sequences, 1.0) * taken - service - k.rounds * slot.seconds)
     return _Load(taken, wait, service, slot.with_prompts, slot.seconds)

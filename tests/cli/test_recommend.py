@@ -83,7 +83,7 @@ def test_tp_across_nodes_is_shown_with_its_communication_and_why_not() -> None:
     assert all(0 < f["comm_share"] < 1 for f in found["families"] if f["strategy"]["tp"] > 1)
     assert max(f["comm_share"] for f in wide) > best["decode"]["comm_share"]
     row = next(line for line in answer(V3_H100).out.splitlines() if line.startswith("TP16 "))
-    assert re.search(r"TP16( EP16)? +\d+ % +\d+ % +[\d.]+ ms +[\d,.]+ +-\d+ %$", row)
+    assert re.search(r"TP16( EP\d+)? +\d+ % +\d+ % +[\d.]+ ms +[\d,.]+ +-\d+ %$", row)
 
 
 def test_sc11_says_tp_or_dp_per_weight_dtype_and_why() -> None:
@@ -121,11 +121,14 @@ def test_capacity_of_each_layout_is_shown() -> None:
     held = {(one["label"], one["kv_layout"]): one for one in data(V3_H200)["why"]["kv_capacity"]}
     layouts = {layout for _, layout in held}
     assert layouts == {"replicated", "sequence_sharded", "latent_sharded"}
-    whole = next(one for (label, layout), one in held.items() if label.startswith("TP8") and layout == "replicated")
-    shared = next(one for (_, layout), one in held.items() if layout == "sequence_sharded")
-    assert shared["kv_tokens"] == pytest.approx(8 * whole["kv_tokens"], rel=1e-4)
-    assert shared["kv_bytes_per_token"] == whole["kv_bytes_per_token"] / 8
-    assert "1,152 B a layer in bf16, where GQA with 8 KV heads of 128 under TP8 holds 512 B: 2.25x" in words(V3_H200)
+    label, shared = next((label, one) for (label, layout), one in held.items() if layout == "sequence_sharded")
+    alike, ranks = label.split(" DCP")
+    whole = held[alike, "replicated"]
+    assert int(ranks) > 1
+    assert shared["kv_tokens"] == pytest.approx(int(ranks) * whole["kv_tokens"], rel=1e-4)
+    assert shared["kv_bytes_per_token"] == whole["kv_bytes_per_token"] / int(ranks)
+    said = words(f"{V3_H200} --tp 8 --dcp 8")
+    assert "1,152 B a layer in bf16, where GQA with 8 KV heads of 128 under TP8 holds 512 B: 2.25x" in said
 
 
 # ---- the contract ----

@@ -38,7 +38,7 @@ def test_one_instance_by_both(rate: float) -> None:
     q = question(
         load_chip("ascend-910b3"), load_model("llama-3-70b"), load_profile("generic"), Workload(3500, 500), Overrides()
     )
-    s = Strategy(tp=8, kv_dtype="int8", block_size=16, prefill_chunk=2048, batch=32)
+    s = Strategy(tp=8, kv_dtype="bf16", block_size=16, prefill_chunk=2048, batch=32)
     formula = Curve(q, s, None).at(rate, TTFT, TPOT)
     simulated = Judge(TTFT, TPOT, None, LOAD).point(Sized(Instance(q, s, rate), rate, 1))
     assert formula.tpot_s == pytest.approx(simulated.tpot_s, rel=0.12)
