@@ -127,7 +127,7 @@ def test_capacity_of_each_layout_is_shown() -> None:
     assert int(ranks) > 1
     assert shared["kv_tokens"] == pytest.approx(int(ranks) * whole["kv_tokens"], rel=1e-4)
     assert shared["kv_bytes_per_token"] == whole["kv_bytes_per_token"] / int(ranks)
-    said = words(f"{V3_H200} --tp 8 --dcp 8")
+    said = words("recommend deepseek-v3 h200-sxm --devices 16 --isl 4k --osl 1k --concurrency 128 --tp 8")
     assert "1,152 B a layer in bf16, where GQA with 8 KV heads of 128 under TP8 holds 512 B: 2.25x" in said
 
 
