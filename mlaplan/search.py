@@ -282,7 +282,17 @@ def primed(q: Question, block: Table, memo: Memo) -> Iterator[Table]:
         prompts, prefills = Prefill(work.new_tokens, work.prefix_tokens), _prefill_steps(block)
         step.prefill_blocks(q.setting, prefills, prompts, primer)
         step.lone_feed_forward(q.setting, prefills.take(prefills["dp"] > 1), False, primer)
+    _prime_prefill(q, prefills, prompts, memo)
     yield from parts
+
+
+def _prime_prefill(q: Question, steps: Table, prompts: Prefill, memo: Memo) -> None:
+    """Teaches the memo the prefill of these steps under every cut that decode may choose."""
+    cuts = np.array([len(q.setting.cuts(int(pp))) for pp in steps["pp"]])
+    rows = np.repeat(np.arange(size(steps)), cuts)
+    cut = np.arange(len(rows)) - np.repeat(np.cumsum(cuts) - cuts, cuts)
+    every = steps.take(rows)
+    phases.prefill(q.setting, every, every["step_tokens"], prompts, cut, memo)
 
 
 def _class(block: Table) -> NDArray[np.int64]:

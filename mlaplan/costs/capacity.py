@@ -91,6 +91,7 @@ def prime(s: Setting, table: Table, memo: Primer) -> None:
     parts = unique(table, PER_STAGE)
     weight_columns(s, parts, memo)
     kv_columns(s, parts, memo)
+    _per_rank(s, table, memo)
 
 
 def other_items(s: Setting, table: Table, budget: Budget, memo: Memo) -> dict[str, Numeric]:

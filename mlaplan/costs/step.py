@@ -147,11 +147,13 @@ def _attention(s: Setting, cells: Table, context: int, memo: Memo) -> Spread:
     def price(m: Machine, c: Table) -> Blocks:
         return {n: operators.attention_decode(m, n, c, context) for n in s.model.attention}
 
-    def core(m: Machine, c: Table) -> Numeric:
-        total: Numeric = np.zeros(size(c))
+    def core(m: Machine, c: Table, blocks: Blocks) -> Numeric:
+        total: Numeric = 0.0
         for name, count in pipeline.attention_counts(s.model).items():
-            for tokens, sign in ((context, count), (1, -count)):
-                total = total + sign * sum(o.time_s for o in operators.attention_decode(m, name, c, tokens, core=True))
+            bare = operators.attention_decode(m, name, c, 1, core=True)
+            names = {op.name for op in bare}
+            whole = sum(op.time_s for op in blocks[name] if op.name in names)
+            total = total + count * (whole - sum(op.time_s for op in bare))
         return total
 
     return _priced(s, memo, "decode attention", cells, ATTENTION, price, core=core)
@@ -251,18 +253,19 @@ def finished(tokens: Numeric, prompts: Prefill) -> Numeric:
 
 def _priced(
     s: Setting, memo: Memo, kind: str, cells: Table, names: tuple[str, ...], ops: Callable[[Machine, Table], Blocks],
-    **more: Callable[[Machine, Table], Numeric],
+    **more: Callable[[Machine, Table, Blocks], Numeric],
 ) -> Spread:  # fmt: skip
     """Chip and link time of blocks, and both together, over the distinct combinations of what they depend on.
 
-    more: further columns by name.
+    more: further columns by name, from the operators of the blocks.
     """
     precision = tuple(name for name in PRECISION if name in names)
 
     def of_precision(values: dict[str, int], sub: Table) -> Columns:
         machine = s.machine(values["weight_dtype"], values.get("kv_dtype", 0))
-        out: Columns = {name: of(machine, sub) for name, of in more.items()}
-        for name, operators_of in ops(machine, sub).items():
+        blocks = ops(machine, sub)
+        out: Columns = {name: np.broadcast_to(of(machine, sub, blocks), size(sub)) for name, of in more.items()}
+        for name, operators_of in blocks.items():
             chip, link = operators.split(operators_of)
             out[f"{name}.chip"] = np.broadcast_to(chip, size(sub))
             out[f"{name}.link"] = np.broadcast_to(link, size(sub))
