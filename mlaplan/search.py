@@ -281,13 +281,15 @@ def primed(q: Question, block: Table, memo: Memo) -> Iterator[Table]:
             step.lone_feed_forward(q.setting, alone, True, primer)
         prompts, prefills = Prefill(work.new_tokens, work.prefix_tokens), _prefill_steps(block)
         step.prefill_blocks(q.setting, prefills, prompts, primer)
-        step.lone_feed_forward(q.setting, prefills.take(prefills["dp"] > 1), False, primer)
-    _prime_prefill(q, prefills, prompts, memo)
+        step.lone_feed_forward(q.setting, prefills, False, primer)
+    _prime_prefill(q, prefills, block.domain("prefill_chunk").values.tolist(), prompts, memo)
     yield from parts
 
 
-def _prime_prefill(q: Question, steps: Table, prompts: Prefill, memo: Memo) -> None:
-    """Teaches the memo the prefill of these steps under every cut that decode may choose."""
+def _prime_prefill(q: Question, steps: Table, chunks: Sequence[int], prompts: Prefill, memo: Memo) -> None:
+    """Teaches the memo the prefill of these steps, as far as they are whole, under every cut that decode may choose."""
+    whole = np.array(steady.prompt_token_values(q.workload, chunks))
+    steps = steps.take((steps["step_tokens"][:, None] == whole).any(axis=1))
     cuts = np.array([len(q.setting.cuts(int(pp))) for pp in steps["pp"]])
     rows = np.repeat(np.arange(size(steps)), cuts)
     cut = np.arange(len(rows)) - np.repeat(np.cumsum(cuts) - cuts, cuts)

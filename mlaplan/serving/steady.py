@@ -89,13 +89,19 @@ def prefill_step_tokens(table: Table, work: Workload, tokens: Numeric) -> NDArra
     return np.where(pieces > 1, piece, new * np.clip(arriving, 1, most)).astype(np.int64)
 
 
-def step_token_values(work: Workload, chunks: Sequence[int]) -> list[int]:
-    """Every number of tokens that `prefill_step_tokens` can give for these chunks, whole or halved in two batches."""
+def prompt_token_values(work: Workload, chunks: Sequence[int]) -> list[int]:
+    """Every number of tokens that `prefill_step_tokens` can give for these chunks."""
     new, out = work.new_tokens, set()
     for chunk in chunks:
         pieces = int(ceil_div(new, chunk))
         out |= {int(ceil_div(new, pieces))} if pieces > 1 else {new * k for k in range(1, max(chunk // new, 1) + 1)}
-    return sorted(out | {int(ceil_div(n, 2)) for n in out})
+    return sorted(out)
+
+
+def step_token_values(work: Workload, chunks: Sequence[int]) -> list[int]:
+    """The same, whole or halved in two batches."""
+    whole = prompt_token_values(work, chunks)
+    return sorted({*whole, *(int(ceil_div(n, 2)) for n in whole)})
 
 
 def prompt_s(
