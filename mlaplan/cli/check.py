@@ -120,7 +120,8 @@ def check(
 
 def _asked(chip: str | None, devices: int | None, model: str | None, engine_version: str | None) -> Any:
     """What the options say, refused here if no chip, model or version is meant by it."""
-    from mlaplan.errors import MlaplanError
+    from mlaplan.engines import MODULES, spelled
+    from mlaplan.errors import MlaplanError, UnknownName
     from mlaplan.lint import names
     from mlaplan.lint.deployment import Asked, known_version
 
@@ -131,7 +132,10 @@ def _asked(chip: str | None, devices: int | None, model: str | None, engine_vers
     engine, _, version = (engine_version or "").rpartition("@")
     if engine_version is not None and not known_version(version):
         raise MlaplanError(f"--engine-version {engine_version}: no version; expected 0.33.0 or vllm@0.33.0")
-    return Asked(chip, devices, model, engine.replace("-", "_") or None, version or None)
+    engine = engine.replace("-", "_")
+    if engine and engine not in MODULES:
+        raise UnknownName("engine of --engine-version", spelled(engine), map(spelled, MODULES))
+    return Asked(chip, devices, model, engine or None, version or None)
 
 
 def _accept(report: Any, file: str) -> None:

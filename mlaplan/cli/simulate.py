@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mlaplan.cli import load_options as loads
 from mlaplan.cli import options as o
 from mlaplan.cli.formats import Format
 from mlaplan.errors import EXIT_FINDINGS, EXIT_OK
@@ -15,55 +15,27 @@ if TYPE_CHECKING:
     from mlaplan.report.simulate_text import Simulated
 
 
-class Routing(StrEnum):
-    """Which rank gets a request."""
-
-    round_robin = "round-robin"
-    least_loaded = "least-loaded"
-    cache_aware = "cache-aware"
-
-
 def simulate(
     plan: Annotated[str | None, typer.Argument(metavar="[PLAN]", help="A plan of `recommend --save-plan`.")] = None,
-    trace: Annotated[
-        str | None,
-        typer.Option("--trace", metavar="FILE", help="Requests as JSON lines in Mooncake's format; chat: one of ours."),
-    ] = None,
-    synthetic: Annotated[
-        int | None,
-        typer.Option("--synthetic", min=1, max=o.MOST, metavar="N", help="Draw N requests of conversations."),
-    ] = None,
-    isl: Annotated[
-        str | None,
-        typer.Option("--isl", metavar="DIST", help="Prompt tokens: 4k, uniform:SHORTEST:LONGEST, lognormal:MEAN:CV."),
-    ] = None,
-    osl: Annotated[str | None, typer.Option("--osl", metavar="DIST", help="Output tokens, likewise.")] = None,
+    trace: loads.Trace = None,
+    synthetic: loads.Synthetic = None,
+    isl: loads.Isl = None,
+    osl: loads.Osl = None,
     requests: Annotated[
         int | None,
         typer.Option("--requests", min=1, max=o.MOST, metavar="N", help="How many to draw, or to take of a trace."),
     ] = None,
     rate: o.Rate = None,
-    burstiness: Annotated[
-        float | None,
-        typer.Option("--burstiness", metavar="X", help="Shape of gamma gaps: 1 is Poisson, less is burstier."),
-    ] = None,
+    burstiness: loads.Burstiness = None,
     concurrency: o.Concurrency = None,
     prefill: Annotated[
         str | None,
         typer.Option("--prefill", metavar="PLAN", help="Compute prompts on this plan, outputs alone on the other."),
     ] = None,
-    routing: Annotated[
-        Routing, typer.Option("--routing", help="Which attention-DP rank or replica gets a request.")
-    ] = Routing.least_loaded,
-    prefix_cache: Annotated[
-        bool, typer.Option("--prefix-cache/--no-prefix-cache", help="Keep the blocks of prompts for reuse.")
-    ] = True,
-    ttft: Annotated[
-        str | None, typer.Option("--ttft", metavar="LIMIT", help="Time to the first token: p95:2s, or 2s for the mean.")
-    ] = None,
-    tpot: Annotated[
-        str | None, typer.Option("--tpot", metavar="LIMIT", help="Time per output token: p95:50ms, or 50ms.")
-    ] = None,
+    routing: loads.Route = loads.Routing.least_loaded,
+    prefix_cache: loads.PrefixCache = True,
+    ttft: loads.TtftLimit = None,
+    tpot: loads.TpotLimit = None,
     band: Annotated[
         bool, typer.Option("--band/--no-band", help="Run again with all that is unknown at its fast and slow ends.")
     ] = True,

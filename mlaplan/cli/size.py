@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from mlaplan.cli import load_options as loads
 from mlaplan.cli import options as o
 from mlaplan.cli.formats import Format
-from mlaplan.cli.simulate import Routing
 from mlaplan.errors import EXIT_FINDINGS, EXIT_OK, MlaplanError
 
 
@@ -21,32 +21,16 @@ def size(
         str | None,
         typer.Option("--rate", metavar="PER_SECOND", help="Requests that arrive per second; a trace's own if none."),
     ] = None,
-    isl: Annotated[
-        str | None,
-        typer.Option("--isl", metavar="DIST", help="Prompt tokens: 4k, uniform:SHORTEST:LONGEST, lognormal:MEAN:CV."),
-    ] = None,
-    osl: Annotated[str | None, typer.Option("--osl", metavar="DIST", help="Output tokens, likewise.")] = None,
-    trace: Annotated[
-        str | None,
-        typer.Option("--trace", metavar="FILE", help="Requests as JSON lines in Mooncake's format; chat: one of ours."),
-    ] = None,
-    synthetic: Annotated[
-        int | None,
-        typer.Option("--synthetic", min=1, max=o.MOST, metavar="N", help="Draw N requests of conversations."),
-    ] = None,
+    isl: loads.Isl = None,
+    osl: loads.Osl = None,
+    trace: loads.Trace = None,
+    synthetic: loads.Synthetic = None,
     requests: Annotated[
         int | None, typer.Option("--requests", min=1, max=o.MOST, metavar="N", help="How many to take of a trace.")
     ] = None,
-    burstiness: Annotated[
-        float | None,
-        typer.Option("--burstiness", metavar="X", help="Shape of gamma gaps: 1 is Poisson, less is burstier."),
-    ] = None,
-    ttft: Annotated[
-        str | None, typer.Option("--ttft", metavar="LIMIT", help="Time to the first token: p95:2s, or 2s for the mean.")
-    ] = None,
-    tpot: Annotated[
-        str | None, typer.Option("--tpot", metavar="LIMIT", help="Time per output token: p95:50ms, or 50ms.")
-    ] = None,
+    burstiness: loads.Burstiness = None,
+    ttft: loads.TtftLimit = None,
+    tpot: loads.TpotLimit = None,
     chips: Annotated[
         str | None, typer.Option("--chips", metavar="CHIP,CHIP", help="More chips to compare, with commas between.")
     ] = None,
@@ -61,12 +45,8 @@ def size(
         bool, typer.Option("--simulate/--no-simulate", help="Let the simulator decide how many replicas are enough.")
     ] = True,
     seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Of the simulated arrivals.")] = 0,
-    routing: Annotated[
-        Routing, typer.Option("--routing", help="Which attention-DP rank or replica gets a request.")
-    ] = Routing.least_loaded,
-    prefix_cache: Annotated[
-        bool, typer.Option("--prefix-cache/--no-prefix-cache", help="Keep the blocks of prompts for reuse.")
-    ] = True,
+    routing: loads.Route = loads.Routing.least_loaded,
+    prefix_cache: loads.PrefixCache = True,
     prefix: o.Prefix = None,
     prefix_groups: o.PrefixGroups = None,
     prefix_routing: o.PrefixRouting = None,

@@ -49,6 +49,8 @@ def test_exit_codes(run: Run) -> None:
     assert run("check", "gone.sh", "--exit-zero").code == 2
     assert run("check", "good.sh", "--chip", "h200-smx").code == 2
     assert run("check", "good.sh", "--engine-version", "new").err.startswith("--engine-version new: no version")
+    misspelt = run("check", "good.sh", "--engine-version", "vllm-ascen@0.23.0")
+    assert misspelt.code == 2 and "'vllm-ascen'; did you mean 'vllm-ascend'?" in misspelt.err
 
 
 def test_a_command_line(run: Run) -> None:
