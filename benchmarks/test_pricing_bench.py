@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scalar.price import price as scalar_price
 
-from mlaplan import plan, search
+from mlaplan import plan, pricing, search
 from mlaplan.costs.factor import Memo
 from mlaplan.costs.table import Table, size
 from mlaplan.engines.load import load_profile
@@ -57,7 +57,7 @@ def test_strategies_priced_per_second(
     def price_all() -> None:
         memo = Memo()  # as empty as a fresh command's
         for block in blocks:
-            for _ in search.priced(question, block.having(), None, memo):
+            for _ in pricing.priced(question, block.having(), None, memo):
                 pass
 
     benchmark.pedantic(price_all, rounds=ROUNDS, warmup_rounds=1)

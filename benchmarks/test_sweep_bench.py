@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from mlaplan import search
+from mlaplan import pricing, search
 from mlaplan.costs.factor import Memo
 from mlaplan.costs.table import size
 from mlaplan.sweep import study
@@ -54,7 +54,7 @@ def swept(folder: Path, form: str, workers: int = 1, **given: Any) -> tuple[Outc
 
 
 def pricing_alone(**given: Any) -> float:
-    """Strategies per CPU second of `search.priced` over the tables of some points of the grid, each with its memo."""
+    """Strategies per CPU second of `pricing.priced` over the tables of some points of the grid, each with its memo."""
     s = asked(**given)
     points, rows, seconds = Points(s), 0, 0.0
     for index in range(0, s.size, max(s.size // 6, 1)):
@@ -66,7 +66,7 @@ def pricing_alone(**given: Any) -> float:
             for start in range(0, size(table), search.BLOCK_ROWS):
                 block = table.take(slice(start, start + search.BLOCK_ROWS))
                 begin = time.process_time()
-                for _ in search.priced(q, block, None, memo):
+                for _ in pricing.priced(q, block, None, memo):
                     pass
                 seconds += time.process_time() - begin
                 rows += size(block)

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlaplan.costs import band, breakdown, capacity, phases, prefix
-from mlaplan.costs.engine import Interval, exactly
+from mlaplan.costs.engine import Interval
 from mlaplan.costs.factor import Memo
 from mlaplan.costs.operators import Prefill
 from mlaplan.costs.step import ROUTED
 from mlaplan.costs.table import Table, size
+from mlaplan.pricing import acceptance
 from mlaplan.rules import all_rules
 from mlaplan.rules.legality import NETWORK
 from mlaplan.rules.rule import Question
@@ -78,17 +79,6 @@ class Explanation:
         return not any(code.startswith("MLA2") for code, _, _ in self.reasons)
 
 
-def acceptance(q: Question, depth: int, tokens_given: float | None) -> Interval:
-    """Tokens per round and sequence at this MTP depth: the user's, else from the model's acceptance figure."""
-    mtp = q.setting.model.mtp
-    if not depth or mtp is None:
-        return exactly(1.0)
-    if tokens_given is not None:
-        return exactly(min(tokens_given, 1.0 + depth))
-    low, value, high = mtp.acceptance.bounds
-    return Interval(*(float(steady.tokens_per_step(depth, p)) for p in (value, low, high)))
-
-
 def explain(
     q: Question, strategy: Strategy, *, decode_context: int | None = None, prefill_tokens: int | None = None,
     served: bool = True, tokens_given: float | None = None, price: float | None = None,
@@ -111,7 +101,7 @@ def explain_all(
 ) -> list[Explanation]:  # fmt: skip
     """`explain` of several strategies, priced together as one table.
 
-    columns: those of `search.price` with detail for a served workload, where they are known already.
+    columns: those of `pricing.price` with detail for a served workload, where they are known already.
     """
     table = Table(to_table(strategies))
     s, work = q.setting, q.workload

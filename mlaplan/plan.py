@@ -18,8 +18,9 @@ from mlaplan.engines.limits import context_merge
 from mlaplan.engines.profile import attention_kind
 from mlaplan.explain import explain, explain_all
 from mlaplan.families import Family, with_comm_shares
+from mlaplan.pricing import price
 from mlaplan.rules.rule import Question
-from mlaplan.search import Found, holds, joined, price, search
+from mlaplan.search import Found, holds, joined, search
 from mlaplan.strategy import Strategy, from_row, to_table
 
 if TYPE_CHECKING:

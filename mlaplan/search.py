@@ -10,21 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mlaplan import ranking, space
-from mlaplan.costs import capacity, phases, prefix, step
-from mlaplan.costs.factor import Memo, Primer
-from mlaplan.costs.operators import Prefill
+from mlaplan import pricing, ranking, space
+from mlaplan.costs import capacity, prefix, step
+from mlaplan.costs.factor import Memo
 from mlaplan.costs.pipeline import MOST_CUTS
 from mlaplan.costs.precision import weight_targets
-from mlaplan.costs.table import Columns, Domain, Table, distinct, domain, size, unique
+from mlaplan.costs.table import Columns, Domain, Table, distinct, domain, size
 from mlaplan.engines.profile import attention_kind
-from mlaplan.explain import acceptance
 from mlaplan.families import Family, best_rows, keep_families
 from mlaplan.rules import of_stage
 from mlaplan.rules.rule import Question
@@ -32,7 +29,6 @@ from mlaplan.serving import steady
 from mlaplan.strategy import KV_DTYPES, WEIGHT_DTYPES, Strategy, from_row
 
 BLOCK_ROWS = 524_288  # rows laid out at once
-SLICE_ROWS = 32_768  # rows priced at once: their columns stay in the processor's cache
 BATCHES = 12  # rows that one choice becomes, roughly, when its batches are laid out
 MOST_SEQUENCES = 4096  # per rank, where neither memory nor the workload sets a limit
 DEEPEST_DRAFT = 3
@@ -119,7 +115,7 @@ def blocks(q: Question, devices: int, pins: Mapping[str, Any], found: Found) -> 
         part = space.expand(table.take(slice(start, start + per_block)), ax)
         part = apply(q, "choice", part.having(batch=np.ones(size(part), dtype=np.int64)), found)
         if size(part):
-            yield part.take(np.argsort(4 * part["pp"] + _class(part), kind="stable"))
+            yield part.take(np.argsort(4 * part["pp"] + pricing.alike(part), kind="stable"))
 
 
 def domains(q: Question, structures: Table, ax: space.Axes, pins: Mapping[str, Any]) -> dict[str, Domain]:
@@ -212,117 +208,7 @@ def sequences_held(q: Question, table: Table, memo: Memo) -> tuple[NDArray[np.fl
     return room, short
 
 
-# ---- prices ----
-
-
-def price(
-    q: Question, table: Mapping[str, Any], tokens_given: float | None = None, memo: Memo | None = None,
-    detail: bool = False,
-) -> Columns:  # fmt: skip
-    """All cost and serving columns of a table with batches: what `recommend`, `explain` and sweeps share.
-
-    detail: memory and communication columns too (costs.phases).
-    """
-    rows = table if isinstance(table, Table) else Table(table)
-    tokens = tokens_per_step(q, rows, tokens_given)
-    memo = Memo() if memo is None else memo
-    columns, step_tokens = steps(q, rows, tokens, memo, detail, gain=None if _always_busy(q) else False)
-    return columns | steady.served(
-        rows, q.workload, q.setting.engine, tokens, columns["decode_s"], columns["prefill_s"],
-        columns["prefill_pass_s"], step_tokens, columns, memo,
-    )  # fmt: skip
-
-
-def steps(
-    q: Question, rows: Table, tokens: NDArray[np.float64], memo: Memo, detail: bool = False, gain: bool | None = False
-) -> tuple[Columns, NDArray[np.int64]]:
-    """Cost columns of both phases, which no load changes, and the new tokens of a prefill step.
-
-    tokens: per decode round and sequence. gain: see `phases.decode`.
-    """
-    s, work = q.setting, q.workload
-    need = np.asarray(prefix.need_tokens(rows, q.budget.max_context, q.budget.shared), dtype=float)
-    columns = phases.decode(s, rows, work.mean_context, q.budget, need, memo, detail, gain)
-    step_tokens = steady.prefill_step_tokens(rows, work, tokens)
-    prompts = Prefill(work.new_tokens, work.prefix_tokens)
-    columns |= phases.prefill(s, rows, step_tokens, prompts, columns["cut"], memo, detail)
-    return columns, step_tokens
-
-
-def _always_busy(q: Question) -> bool:
-    """Whether every rank has as many sequences as its batch: no round is ever shorter for want of them."""
-    return q.workload.concurrency is None and q.workload.rate is None
-
-
-def tokens_per_step(q: Question, table: Table, given: float | None) -> NDArray[np.float64]:
-    depths = range(int(table["mtp"].max(initial=0)) + 1)
-    return np.array([acceptance(q, depth, given).value for depth in depths])[table["mtp"]]
-
-
-def priced(q: Question, block: Table, tokens: float | None, memo: Memo) -> Iterator[Table]:
-    """The block with its prices, in slices of one pipeline depth each."""
-    for part in primed(q, block, memo):
-        yield part.having(**price(q, part, tokens, memo))
-
-
-def primed(q: Question, block: Table, memo: Memo) -> Iterator[Table]:
-    """The block in slices of one pipeline depth each.
-
-    What the block's rows are made of is priced at once, so that the slices only look it up.
-    """
-    cells, work = step.decode_cells(block), q.workload
-    parts = [cells.take(rows) for rows in _slices(block)]
-    with Primer(memo) as primer:
-        capacity.prime(q.setting, block, primer)
-        for part in parts:  # their keys stay with them
-            step.decode_blocks(q.setting, part, work.mean_context, primer)
-        if not _always_busy(q):
-            alone = cells.take(np.flatnonzero((cells["batch"] == 1) & (cells["dp"] > 1)))
-            step.lone_feed_forward(q.setting, alone, True, primer)
-        prompts, prefills = Prefill(work.new_tokens, work.prefix_tokens), _prefill_steps(block)
-        step.prefill_blocks(q.setting, prefills, prompts, primer)
-        step.lone_feed_forward(q.setting, prefills, False, primer)
-    _prime_prefill(q, prefills, block.domain("prefill_chunk").values.tolist(), prompts, memo)
-    yield from parts
-
-
-def _prime_prefill(q: Question, steps: Table, chunks: Sequence[int], prompts: Prefill, memo: Memo) -> None:
-    """Teaches the memo the prefill of these steps, as far as they are whole, under every cut that decode may choose."""
-    whole = np.array(steady.prompt_token_values(q.workload, chunks))
-    steps = steps.take((steps["step_tokens"][:, None] == whole).any(axis=1))
-    cuts = np.array([len(q.setting.cuts(int(pp))) for pp in steps["pp"]])
-    rows = np.repeat(np.arange(size(steps)), cuts)
-    cut = np.arange(len(rows)) - np.repeat(np.cumsum(cuts) - cuts, cuts)
-    every = steps.take(rows)
-    phases.prefill(q.setting, every, every["step_tokens"], prompts, cut, memo)
-
-
-def _class(block: Table) -> NDArray[np.int64]:
-    """Rows that are priced in the same way: one rank, ranks in lockstep, and these with two batches that overlap."""
-    return block["two_batch_overlap"] + (block["dp"] > 1)
-
-
-def _prefill_steps(block: Table) -> Table:
-    """What the prefill steps of the block's rows can be: few, so all numbers of tokens with all the rest."""
-    steps, tokens = unique(block, step.PREFILL_KEYS), block.domain("step_tokens").values
-    every = steps.take(np.repeat(np.arange(size(steps)), len(tokens)))
-    return every.having(step_tokens=np.tile(tokens, size(steps)))
-
-
-def _slices(block: Table) -> Iterator[slice]:
-    """At most `SLICE_ROWS` neighbouring rows of the same depth; of long runs, also of the same class."""
-    for deep in _runs(block["pp"], 0):
-        long = deep.stop - deep.start > SLICE_ROWS
-        for run in _runs(_class(block.of(("two_batch_overlap", "dp"), deep)), deep.start) if long else (deep,):
-            for first in range(run.start, run.stop, SLICE_ROWS):
-                yield slice(first, min(first + SLICE_ROWS, run.stop))
-
-
-def _runs(column: NDArray[np.int64], offset: int) -> Iterator[slice]:
-    """Runs of equal values, numbered from `offset` on."""
-    edges = [0, *(np.flatnonzero(np.diff(column)) + 1).tolist(), len(column)]
-    for start, end in pairwise(edges):
-        yield slice(offset + start, offset + end)
+# ---- search ----
 
 
 def search(
@@ -335,7 +221,7 @@ def search(
         for start in range(0, size(table), BLOCK_ROWS):
             block = table.take(slice(start, start + BLOCK_ROWS))
             found.priced += size(block)
-            _keep_best(q, priced(q, block, tokens, memo), objective, found)
+            _keep_best(q, pricing.priced(q, block, tokens, memo), objective, found)
 
 
 def _keep_best(q: Question, parts: Iterator[Table], objective: str, found: Found) -> None:

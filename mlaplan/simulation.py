@@ -11,7 +11,8 @@ import numpy as np
 from mlaplan.costs import kv_transfer, phases
 from mlaplan.costs.table import Table
 from mlaplan.errors import MlaplanError
-from mlaplan.explain import acceptance, explain
+from mlaplan.explain import explain
+from mlaplan.pricing import acceptance
 from mlaplan.serving.simulator.server import Fleet, Pool, Server
 from mlaplan.serving.simulator.tables import priced
 from mlaplan.serving.steady import acceptance_from

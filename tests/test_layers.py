@@ -19,8 +19,8 @@ PACKAGE = Path(mlaplan.__file__).parent
 
 LAYERS = (
     "errors", "units", "specs", "workload", "strategy", "costs", "calibration", "serving", "space", "engines", "pins",
-    "rules", "ranking", "explain", "families", "search", "plan", "sweep", "simulation", "kernel", "fleet", "validation",
-    "lint", "manifests", "report", "api", "cli", "__main__",
+    "rules", "ranking", "pricing", "explain", "families", "search", "plan", "sweep", "simulation", "kernel", "fleet",
+    "validation", "lint", "manifests", "report", "api", "cli", "__main__",
 )  # fmt: skip
 
 # the reference attention is read and used on its own

@@ -1,6 +1,6 @@
 """One instance of a model on n chips, in every way the search knows, with the times that a fleet is made of.
 
-A fleet is a number of equal instances. Columns beside those of `search.price`, per attention-DP rank:
+A fleet is a number of equal instances. Columns beside those of `pricing.price`, per attention-DP rank:
 
     prompt_s    t_p, the time that one prompt takes of its rank, shared with nobody
     first_s     a prompt's own way through all its chunks and stages, with nothing else on the rank
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlaplan import ranking, search
+from mlaplan import pricing, ranking, search
 from mlaplan.costs.factor import Memo
 from mlaplan.costs.table import Table, size
 from mlaplan.explain import acceptance
@@ -52,7 +52,7 @@ def rows(q: Question, chips: int, pins: Mapping[str, Any], tokens: float | None,
         for start in range(0, size(table), search.BLOCK_ROWS):
             block = table.take(slice(start, start + search.BLOCK_ROWS))
             found.priced += size(block)
-            for part in search.priced(q, block, tokens, memo):
+            for part in pricing.priced(q, block, tokens, memo):
                 kept = search.apply(q, "capacity", part, found)
                 if size(kept):
                     yield timed(q, kept, tokens)

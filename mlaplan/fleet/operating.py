@@ -12,7 +12,7 @@ from mlaplan.costs.table import Table
 from mlaplan.fleet import queueing
 from mlaplan.fleet.instances import timed
 from mlaplan.fleet.queueing import Rank
-from mlaplan.search import price
+from mlaplan.pricing import price
 from mlaplan.serving import steady
 from mlaplan.serving.lockstep import Ranks
 from mlaplan.space import batch_grid

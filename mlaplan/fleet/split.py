@@ -30,8 +30,9 @@ from mlaplan.costs.table import Table, size
 from mlaplan.engines.connectors import Connector, pair_limits
 from mlaplan.errors import MlaplanError
 from mlaplan.fleet import instances, waiting
+from mlaplan.pricing import price
 from mlaplan.ranking import LIKENESS
-from mlaplan.search import Found, price
+from mlaplan.search import Found
 from mlaplan.serving.steady import front_end_s
 from mlaplan.space import CHUNKS, batch_grid
 from mlaplan.strategy import Strategy, from_row, to_table

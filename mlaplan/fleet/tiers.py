@@ -19,7 +19,7 @@ from mlaplan.costs.table import Table
 from mlaplan.costs.tiers import Link
 from mlaplan.explain import explain
 from mlaplan.fleet.instances import timed
-from mlaplan.search import price
+from mlaplan.pricing import price
 from mlaplan.strategy import to_table
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mlaplan import ranking, search
+from mlaplan import pricing, ranking
 from mlaplan.costs.factor import Memo
 from mlaplan.costs.table import Table, size
 from mlaplan.explain import reasons
@@ -186,8 +186,8 @@ class Planner:
     def _misses(self, loads: Sequence[Question], strategies: Sequence[Strategy]) -> list[str]:
         """Each strategy and the first rule that it breaks under its load, in words."""
         q, table = loads[0], Table(to_table(strategies))
-        tokens = search.tokens_per_step(q, table, self.study.given.tokens_per_step)
-        columns, step_tokens = search.steps(q, table, tokens, Memo(), detail=True)
+        tokens = pricing.tokens_per_step(q, table, self.study.given.tokens_per_step)
+        columns, step_tokens = pricing.steps(q, table, tokens, Memo(), detail=True)
         columns |= detail.served(loads, np.arange(len(loads)), table, tokens, columns, step_tokens)
         cells: dict[str, Any] = {**table, **columns}
         out = []

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mlaplan import search
+from mlaplan import pricing
 from mlaplan.costs import capacity, phases, spread
 from mlaplan.costs.factor import Memo
 from mlaplan.costs.operators import Prefill
 from mlaplan.costs.step import ROUTED, Setting
 from mlaplan.costs.table import Columns, Table, distinct, size
-from mlaplan.explain import acceptance
+from mlaplan.pricing import acceptance
 from mlaplan.rules.rule import Question
 from mlaplan.serving import steady
 from mlaplan.strategy import CODED, NAMES, from_row
@@ -65,8 +65,8 @@ def columns(
 ) -> dict[str, Any]:  # fmt: skip
     """The plan's columns of a row for each strategy of the table; `which`: the load of each."""
     q, n = loads[0], size(table)
-    tokens = search.tokens_per_step(q, table, tokens_given)
-    steps, step_tokens = search.steps(q, table, tokens, memo, detail=True)
+    tokens = pricing.tokens_per_step(q, table, tokens_given)
+    steps, step_tokens = pricing.steps(q, table, tokens, memo, detail=True)
     of_load = served(loads, which, table, tokens, steps, step_tokens)
     d, p = _steps(q, table, steps, step_tokens, memo)
     routing = _routing(q, table, steps["decode_s"], memo, ends)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlaplan import ranking, search
+from mlaplan import pricing, ranking, search
 from mlaplan.costs.factor import Memo
 from mlaplan.costs.table import Columns, Table, size
 from mlaplan.rules import of_stage
@@ -106,9 +106,9 @@ class _Slice:
 
 
 def _slices(q: Question, block: Table, tokens_given: float | None, memo: Memo) -> Iterator[_Slice]:
-    for part in search.primed(q, block, memo):
-        tokens = search.tokens_per_step(q, part, tokens_given)
-        columns, step_tokens = search.steps(q, part, tokens, memo)
+    for part in pricing.primed(q, block, memo):
+        tokens = pricing.tokens_per_step(q, part, tokens_given)
+        columns, step_tokens = pricing.steps(q, part, tokens, memo)
         cells = part.having(**columns)
         fits, broken = np.ones(size(part), dtype=bool), []
         for rule in of_stage("capacity"):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from mlaplan.costs import band
 from mlaplan.costs.engine import Interval
-from mlaplan.explain import acceptance, explain
+from mlaplan.explain import explain
+from mlaplan.pricing import acceptance
 from mlaplan.serving import client as clients
 from mlaplan.serving.steady import acceptance_from
 from mlaplan.simulation import Longest, server_of

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from mlaplan.costs.band import Spread, of_interval, together
 from mlaplan.costs.engine import Interval
-from mlaplan.explain import acceptance, explain
+from mlaplan.explain import explain
+from mlaplan.pricing import acceptance
 from mlaplan.validation.setting import asked
 from mlaplan.validation.terms import by_time, doubts_of
 

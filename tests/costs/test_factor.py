@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scalar.cases import WORKLOADS, examples, question, strategies
 
-from mlaplan import plan, search
+from mlaplan import plan, pricing, search
 from mlaplan.costs.factor import Memo, Spread
 from mlaplan.costs.table import Table, by_values, distinct, size
 from mlaplan.strategy import to_table
@@ -94,7 +94,7 @@ def test_factored_is_unfactored_is_row_by_row_to_the_last_bit(names, data):
     rows = data.draw(st.lists(strategies(q.setting.model, q.setting.chip), min_size=1, max_size=8))
     table = to_table(rows)
     factored = plan.price(q, table, detail=True)
-    assert_bitwise(search.price(q, table, memo=Unfactored(), detail=True), factored)
+    assert_bitwise(pricing.price(q, table, memo=Unfactored(), detail=True), factored)
     for i, one in enumerate(rows):
         alone = plan.price(q, to_table([one]), detail=True)
         assert_bitwise(alone, {name: column[i : i + 1] for name, column in factored.items()})
@@ -122,8 +122,8 @@ def test_a_search_prices_as_a_plain_table_does(work, pins):
             continue
         rows = np.sort(np.random.default_rng(0).choice(size(table), min(size(table), 500), replace=False))
         sample = table.take(rows)
-        assert_bitwise(search.price(q, sample, memo=memo), plan.price(q, dict(sample)))
+        assert_bitwise(pricing.price(q, sample, memo=memo), plan.price(q, dict(sample)))
         seen += len(rows)
-        sliced, expected = search.joined(list(search.priced(q, table, None, memo))), plan.price(q, dict(sample))
+        sliced, expected = search.joined(list(pricing.priced(q, table, None, memo))), plan.price(q, dict(sample))
         assert_bitwise({name: sliced[name][rows] for name in expected}, expected)
     assert seen > 100

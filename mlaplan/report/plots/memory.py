@@ -78,7 +78,8 @@ def _held(q: Question, table: dict[str, np.ndarray], context: int) -> np.ndarray
     from mlaplan.costs.capacity import sequence_tokens
     from mlaplan.costs.factor import Memo
     from mlaplan.costs.table import Table
-    from mlaplan.search import price, sequences_held
+    from mlaplan.pricing import price
+    from mlaplan.search import sequences_held
 
     longer = replace(q, budget=q.budget._replace(max_context=context))
     room = np.maximum(sequences_held(longer, Table(table), Memo())[0], 0.0)
