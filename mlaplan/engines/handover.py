@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from mlaplan.engines.connectors import DECODE, PREFILL, Connector, connector, named, told
 from mlaplan.engines.launch import WIDTH
-from mlaplan.engines.request import Degrees, EmitRequest, Handover
 from mlaplan.errors import MlaplanError
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
     from mlaplan.engines.flags import CommandLine
     from mlaplan.engines.launch import Command
+    from mlaplan.engines.request import Degrees, EmitRequest, Handover
 
 HOST = "$HOST_ADDR"  # this host's own address, as the other pool reaches it
 SIDE_CHANNEL = "VLLM_NIXL_SIDE_CHANNEL_HOST"
@@ -85,23 +85,32 @@ def _sglang(command: Command, c: Connector, given: Handover) -> None:
 
 def parsed(engine: str, line: CommandLine) -> Handover | None:
     """The part that a command line gives its server, None where it does both."""
-    if engine == "sglang":
-        mode = line.get("--disaggregation-mode")
-        if mode not in ROLES:
-            return None
-        return Handover(mode, named(engine, line.get("--disaggregation-transfer-backend") or "mooncake"))
-    config = line.get("--kv-transfer-config")
-    role = next((r for r, word in ROLES.items() if isinstance(config, dict) and config.get("kv_role") == word), None)
-    if role is None or not isinstance(config, dict):
+    role = _role(engine, line)
+    if role is None:
         return None
+    from mlaplan.engines.request import Handover  # not before: many command lines are read, and few have a part
+
+    if engine == "sglang":
+        return Handover(role, named(engine, line.get("--disaggregation-transfer-backend") or "mooncake"))
+    config = line.get("--kv-transfer-config")
     extra = config.get("kv_connector_extra_config")
     sizes = [_degrees(extra.get(r)) if isinstance(extra, dict) else None for r in ROLES]
     return Handover(role, named(engine, str(config.get("kv_connector"))), *sizes)
 
 
+def _role(engine: str, line: CommandLine) -> str | None:
+    if engine == "sglang":
+        mode = line.get("--disaggregation-mode")
+        return mode if mode in ROLES else None
+    config = line.get("--kv-transfer-config")
+    return next((r for r, word in ROLES.items() if isinstance(config, dict) and config.get("kv_role") == word), None)
+
+
 def _degrees(given: Any) -> Degrees | None:
     if not isinstance(given, dict) or not {"dp_size", "tp_size"} <= set(given):
         return None
+    from mlaplan.engines.request import Degrees
+
     layers = str(given.get("pp_layer_partition", ""))
     parts = tuple(int(n) for n in layers.split(",") if n.strip().isdigit())
     return Degrees(given["dp_size"], given["tp_size"], given.get("pp_size", 1), parts)
@@ -112,6 +121,8 @@ def paired(engine: str, name: str | None, prefill: EmitRequest, decode: EmitRequ
 ]:  # fmt: skip
     """Both requests with their parts of a handover, or what keeps them from joining."""
     from dataclasses import replace
+
+    from mlaplan.engines.request import Handover
 
     c = connector(engine, decode.chip_class, name)
     if c is None:
