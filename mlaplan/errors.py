@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 EXIT_OK = 0
 EXIT_FINDINGS = 1
@@ -17,8 +17,7 @@ class MlaplanError(Exception):
     exit_code = EXIT_USAGE
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """One complaint about one place. `expected` and `hint` are phrases without a closing full stop."""
 
     file: str

@@ -80,8 +80,6 @@ def check(
 
     Exit code: 0 if there is none, 1 with findings, 2 if a file cannot be read.
     """
-    from dataclasses import replace
-
     from mlaplan.cli import output as writing
     from mlaplan.errors import EXIT_OK, EXIT_USAGE, MlaplanError
     from mlaplan.lint.run import Checker, first_ones
@@ -93,7 +91,7 @@ def check(
     after: list[str] | None = ctx.meta.get(AFTER)
     if not files and after is None:
         raise MlaplanError("nothing to check: expected files, folders, - for stdin, or -- and a launch command")
-    checker = Checker(replace(_asked(chip, devices, model, engine_version), node=node), lenient=changed)
+    checker = Checker(_asked(chip, devices, node, model, engine_version), lenient=changed)
     checker.paths(files or [])
     if after is not None:
         checker.command(after)
@@ -118,7 +116,9 @@ def check(
     return EXIT_OK if exit_zero and report.exit_code != EXIT_USAGE else report.exit_code
 
 
-def _asked(chip: str | None, devices: int | None, model: str | None, engine_version: str | None) -> Any:
+def _asked(
+    chip: str | None, devices: int | None, node: int | None, model: str | None, engine_version: str | None
+) -> Any:
     """What the options say, refused here if no chip, model or version is meant by it."""
     from mlaplan.engines import MODULES, spelled
     from mlaplan.errors import MlaplanError, UnknownName
@@ -135,7 +135,7 @@ def _asked(chip: str | None, devices: int | None, model: str | None, engine_vers
     engine = engine.replace("-", "_")
     if engine and engine not in MODULES:
         raise UnknownName("engine of --engine-version", spelled(engine), map(spelled, MODULES))
-    return Asked(chip, devices, model, engine or None, version or None)
+    return Asked(chip, devices, model, engine or None, version or None, node)
 
 
 def _accept(report: Any, file: str) -> None:

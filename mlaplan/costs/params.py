@@ -10,15 +10,13 @@ Source: DeepSeek-V2, arXiv:2405.04434, sec. 2.1 and appendix C; DeepSeek-V3, arX
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from mlaplan.specs.model import Model
 
 
-@dataclass(frozen=True, slots=True)
-class Matrix:
+class Matrix(NamedTuple):
     """`copies` matrices of rows x cols in one block; `used` of them serve one token (experts: the routed ones)."""
 
     name: str

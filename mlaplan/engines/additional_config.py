@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from mlaplan.engines.flags import flag_data, flag_versions
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(NamedTuple):
     """A key. `keys`: what a section takes, None where it takes anything; `strict`: another key there is an error."""
 
     keys: tuple[str, ...] | None = None

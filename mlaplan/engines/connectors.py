@@ -7,10 +7,9 @@ against rows of the other. Facts and sources: `connectors.yaml`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlaplan.engines.load import engine_versions, split_name
 from mlaplan.errors import MlaplanError, UnknownName
@@ -23,8 +22,7 @@ NETWORK = ("nvidia", "amd", "ascend")  # makers whose chips hand caches to each 
 GENERATION = 11  # letters of an Ascend chip's name up to its generation: ascend-910b, ascend-910c
 
 
-@dataclass(frozen=True, slots=True)
-class Connector:
+class Connector(NamedTuple):
     """One way to hand a cache over, as an engine has it at one version. Fields as in the file."""
 
     engine: str
@@ -48,8 +46,7 @@ class Connector:
         return f"the {kind} of {load_profile(f'{self.engine}@{self.version}').label}"
 
 
-@dataclass(frozen=True, slots=True)
-class PairLimit:
+class PairLimit(NamedTuple):
     """`breaks(prefill, decode)` is true, or an array of booleans, where the two cannot be joined."""
 
     breaks: Callable[[Any, Any], Any]

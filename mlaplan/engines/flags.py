@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlaplan.errors import MlaplanError, did_you_mean
 
@@ -26,8 +26,7 @@ _BRACKET = re.compile(r"[\[\]{}]")
 _NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")  # argparse reads these as values
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(NamedTuple):
     """One flag. `kind`: int, size (1k), float, str, json, list (1 or more values), optional (0 or 1), bool
     (has a --no- form), switch."""
 
@@ -38,8 +37,7 @@ class Flag:
     glued: bool = False  # its short form may run into the value: -O3
 
 
-@dataclass(frozen=True, slots=True)
-class Complaint:
+class Complaint(NamedTuple):
     """What is wrong with one word of a command line, and which word."""
 
     token: int
@@ -53,8 +51,7 @@ class Complaint:
         return "; ".join(part for part in (self.message, expected, self.hint) if part)
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(NamedTuple):
     """One flag as it stands on the command line: the table's name, the value, and the words it came from."""
 
     name: str
@@ -80,8 +77,7 @@ class CommandLine:
         return self.values.get(name, default) if name else default
 
 
-@dataclass(frozen=True, slots=True)
-class FlagTable:
+class FlagTable(NamedTuple):
     """Every flag of an engine at one version, by every spelling."""
 
     engine: str
@@ -175,7 +171,7 @@ def _plugin_flags(data: dict[str, Any], version: str) -> FlagTable:
         other = load_flags(data["of"], like)
         for name in names:
             spellings |= dict.fromkeys(_spellings(other.spellings[name]), other.spellings[name])
-    return replace(base, engine=data["engine"], version=version, spellings=spellings)
+    return base._replace(engine=data["engine"], version=version, spellings=spellings)
 
 
 def _spellings(flag: Flag) -> list[str]:

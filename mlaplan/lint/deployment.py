@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mlaplan.errors import MlaplanError
 from mlaplan.lint import names
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 MOST_DEVICES = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """What the user says of all deployments that do not say it themselves."""
 
     chip: str | None = None

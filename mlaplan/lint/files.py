@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 from mlaplan.errors import MlaplanError
 
@@ -13,8 +13,7 @@ SKIPPED = {"node_modules", "__pycache__"}
 MOST_FILES = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(NamedTuple):
     """The files of a path; `root` is the folder they were found in, None for a file that was named itself."""
 
     files: list[str]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 from mlaplan.lint.text import Word
 
 SEVERITIES = ("error", "warning", "info")
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """What a rule finds at a word. `severity` None is the rule's own.
 
     needed, available: the numbers that decide, with their unit, for scripts. `edit`: the text that would replace
@@ -27,8 +28,7 @@ class Found:
     edit: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """A finding as it is reported."""
 
     code: str
@@ -40,7 +40,7 @@ class Finding:
     width: int
     message: str
     help: str | None = None
-    numbers: dict[str, float | str] = field(default_factory=dict)
+    numbers: Mapping[str, float | str] = MappingProxyType({})
     edit: str | None = None
     replaces: str = ""  # what must stand at the place of an edit
 

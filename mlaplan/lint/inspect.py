@@ -6,9 +6,8 @@ What a rule finds in all of these versions is told as it is. What it finds in so
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mlaplan.engines.flags import MOST_COMPLAINTS
 from mlaplan.lint.finding import Finding, Found, finding
@@ -32,8 +31,7 @@ UNREAD = {
 }  # fmt: skip
 
 
-@dataclass(slots=True)
-class Inspection:
+class Inspection(NamedTuple):
     """Findings of one deployment, and how many rules did not run for want of the model, the chip or the version."""
 
     findings: list[Finding]
@@ -94,7 +92,7 @@ def _merged(
         one = finding(rule.code, rule.slug, rule.severity, found)
         if len(hits) < len(seen):
             demoted = True
-            one = replace(one, severity="info", edit=None, message=_in_some(one.message, [v for v, _ in hits], seen))
+            one = one._replace(severity="info", edit=None, message=_in_some(one.message, [v for v, _ in hits], seen))
         out.append(one)
     return out, demoted
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlaplan.lint.text import Word
 
@@ -28,8 +28,7 @@ RUNNERS = {"docker", "podman", "nerdctl"}
 _TAKES_VALUE = re.compile(r"-[evpuwhl]|--[a-z-]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """A value in an options file, and the word of its key."""
 
     value: Any

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -27,8 +27,7 @@ SPARE_TOKENS = 256  # of a limit, over the longest request: a template, a client
 DOUBT = 0.05  # of the tokens that fit
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(NamedTuple):
     """Bytes of a chip of the fullest stage, and distinct tokens in the cache of an attention-DP rank."""
 
     capacity: float
@@ -194,7 +193,7 @@ def _memory(p: Priced, strategy: Strategy) -> Memory:
     block = strategy.block_size * strategy.dcp
     tokens = -(-p.max_len // block) * block
     found = _MEMORIES[key]
-    return found if found.sequence_tokens == tokens else replace(found, sequence_tokens=tokens)
+    return found if found.sequence_tokens == tokens else found._replace(sequence_tokens=tokens)
 
 
 def _compute_memory(p: Priced, strategy: Strategy) -> Memory:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mlaplan.lint.finding import Found
 
@@ -14,8 +13,7 @@ if TYPE_CHECKING:
 Check = Callable[["View"], Iterator[Found]]
 
 
-@dataclass(frozen=True, slots=True)
-class LintRule:
+class LintRule(NamedTuple):
     """`bad` and `good`: texts named `file`, of which the first brings the finding and the second does not.
 
     needs: what must be known for the rule to run, of model and chip. engines: those it holds for; empty: all.

@@ -277,7 +277,7 @@ def first_ones(findings: list[Finding]) -> list[Finding]:
         if seen[key] < MOST_OF_A_RULE or count[key] <= MOST_OF_A_RULE:
             kept.append(one)
         elif seen[key] == MOST_OF_A_RULE:
-            kept.append(replace(one, message=f"{one.message}; {count[key] - seen[key]:,} more like it are not shown"))
+            kept.append(one._replace(message=f"{one.message}; {count[key] - seen[key]:,} more like it are not shown"))
     return kept
 
 
@@ -291,7 +291,7 @@ def _chosen(findings: list[Finding], select: Sequence[str], ignore: Sequence[str
 
 def _lint(problem: Problem) -> Problem:
     """An architecture that cannot be priced is no mistake in its file."""
-    return replace(problem, severity="warning") if problem.code == NOT_PRICED else problem
+    return problem._replace(severity="warning") if problem.code == NOT_PRICED else problem
 
 
 def _of_problem(problem: Problem) -> Finding:

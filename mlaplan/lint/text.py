@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from mlaplan.specs.source import decoded
 
 
-@dataclass(frozen=True, slots=True)
-class Mapped:
+class Mapped(NamedTuple):
     """A text and the (offset, line, column) from which on its characters follow each other in the file."""
 
     text: str
@@ -22,13 +22,12 @@ class Mapped:
         return line, col + offset - start
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """A file as text: line ends are newlines, no byte-order mark."""
 
     name: str
     text: str
-    lines: list[str] = field(repr=False)
+    lines: list[str]
 
     def line(self, number: int) -> str | None:
         """One line, from 1; None outside of the text."""

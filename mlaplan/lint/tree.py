@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -68,7 +67,7 @@ def read_tree(source: Source) -> list[Node]:
     except yaml.MarkedYAMLError as error:
         problem = told(error, source.text, source.name)
         if problem.line is not None and problem.line > len(source.lines):  # behind the end of the text
-            problem = replace(problem, line=len(source.lines), col=len(source.lines[-1]) + 1)
+            problem = problem._replace(line=len(source.lines), col=len(source.lines[-1]) + 1)
         raise TreeError(problem) from None
     except (yaml.YAMLError, RecursionError):
         raise TreeError(Problem(source.name, None, None, "not valid YAML")) from None

@@ -7,7 +7,7 @@ as it is, what holds in one only as `info`. An unknown version is checked agains
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mlaplan.engines.flags import flag_versions
 
@@ -16,8 +16,7 @@ VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 BASE = {"vllm_ascend": "vllm"}
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
+class Candidates(NamedTuple):
     """Known versions to check against, and how they relate to the deployed one: exact, between, newer, older, all."""
 
     versions: tuple[str, ...]

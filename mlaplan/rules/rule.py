@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from mlaplan.costs.capacity import Budget
@@ -28,8 +28,7 @@ class Question:
     budget: Budget
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """`stage`: structure (parallel degrees only), choice (dtypes and the like), capacity, service."""
 
     code: str

@@ -6,7 +6,6 @@ Pricing one of these as if it were plain attention would give a confident wrong 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 from mlaplan.errors import SpecError, did_you_mean
@@ -80,7 +79,7 @@ def not_priced(
     """One problem at the key that shows it, with a code by which a linter can tell it from a mistake."""
     message = f"{architecture} can be read but not priced: {reason}"
     problem = keys.document.problem((*keys.path, *path), message, expected=expected, hint=hint)
-    return SpecError([replace(problem, code=NOT_PRICED)])
+    return SpecError([problem._replace(code=NOT_PRICED)])
 
 
 def _mechanism(keys: Keys) -> tuple[tuple[str | int, ...], str] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlaplan.errors import Problem, SpecError, Unreadable
 from mlaplan.specs.shipped import is_shipped
@@ -22,8 +22,7 @@ Path_ = tuple[str | int, ...]
 Mark = tuple[int, int]  # line and column, both from 1
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """A parsed value: `value` is a scalar, a list of nodes, or a list of (key node, value node)."""
 
     kind: str  # scalar | list | map

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isfinite, prod
 from typing import Any, NamedTuple
 
@@ -50,10 +50,10 @@ class Asked(NamedTuple):
     place: Problem
 
     def problem(self, error: AxisError) -> Problem:
-        return replace(self.place, message=error.problem, expected=error.expected, hint=error.hint)
+        return self.place._replace(message=error.problem, expected=error.expected, hint=error.hint)
 
     def told(self, message: str, expected: str | None = None, hint: str | None = None) -> Problem:
-        return replace(self.place, message=message, expected=expected, hint=hint)
+        return self.place._replace(message=message, expected=expected, hint=hint)
 
 
 class Axis(NamedTuple):

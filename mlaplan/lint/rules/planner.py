@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -74,7 +73,7 @@ def _node(view: View) -> Iterator[Found]:
     tp, per_node = row["tp"], view.chip.scale_up.chips_per_node
     straddles = tp % per_node != 0 if tp > per_node else per_node % tp != 0
     for found in _applies("NODE", ("tp", "dp"))(view):
-        yield found if straddles else replace(found, severity="info")
+        yield found if straddles else found._replace(severity="info")
 
 
 def advice(view: View, name: str) -> str | None:
