@@ -9,6 +9,7 @@ import numpy as np
 
 from mlaplan.costs.kv import GROUPED
 from mlaplan.costs.merge import Merge
+from mlaplan.costs.placement import HEAVY, DispatchRule, Placement, division
 from mlaplan.costs.roofline import Numeric
 from mlaplan.costs.routing import load_spread
 from mlaplan.costs.shared_experts import APART, Beside
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from mlaplan.specs.chip import Chip
 
 
-HEAVY = "high_throughput"  # the all-to-all of prefill
 USUAL_RANKS = 8  # of a server: a link that joins hundreds of chips does not mean as many ranks
 
 
@@ -36,25 +36,7 @@ def exactly(value: float) -> Interval:
     return Interval(value, value, value)
 
 
-class Placement(NamedTuple):
-    """Parts that the engine divides over all TP x DP chips of a stage, not over those of one attention-DP rank."""
-
-    dense: bool = False
-    shared: bool = False
-    head: bool = False
-
-
 EVEN = exactly(0.0)
-
-
-class DispatchRule(NamedTuple):
-    """Which steps an engine with a dispatch sends through it."""
-
-    fixed: bool = False  # all that allow it, without attention DP too; else those that get faster
-    prefill: bool = True  # those of prompts too; else these gather
-    least_ranks: int = 1  # expert-parallel ranks
-    most_experts: int = 0  # of a rank, rounded down; 0: any number
-    most_tokens: int = 0  # of an attention-DP rank in a decode step; 0: any number
 
 
 class CoreMode(NamedTuple):
@@ -170,13 +152,7 @@ class EngineCosts:
 def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
     """The costs of an engine profile on a chip, for a model of this attention kind (mla, mla_sparse, gqa)."""
     host, memory, sched, parallel = profile.host, profile.memory, profile.scheduler, profile.parallel
-    # a server runs one all-to-all backend: dispatch pays only where one and the same serves decode and prefill
     ways = [row for row in profile.all_to_all if row.serves(chip.name)]
-    roles: dict[str, set[str]] = {}
-    for row in ways:
-        if row.pattern == "dispatch":
-            roles.setdefault(row.name, set()).update((row.role, HEAVY) if row.alone else (row.role,))
-    both = [name for name, found in roles.items() if {"low_latency", HEAVY} <= found]
     modes = {}
     for dtype in profile.kv_dtypes(chip.efficiency_class, attention):
         kernel = profile.kernel(chip.efficiency_class, attention, dtype)
@@ -202,10 +178,8 @@ def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
         hidden_copies=float(memory.hidden_copies),
         routed_copies=float(memory.routed_copies),
         workspace=memory.prefill_workspace,
-        dispatch=bool(both),
-        dispatch_whole=all(row.full_ep for row in ways if row.name in both),
+        **division(profile, chip.name)._asdict(),
         gather=any(row.pattern == "gather" for row in ways),
-        dispatch_rule=_dispatch_rule([row for row in ways if row.name in both]),
         mixed_prefill=sched.mode == "mixed",
         dispatch_cores=max(
             (float(row.cores.get(chip.efficiency_class, 0)) for row in profile.all_to_all if row.role == HEAVY),
@@ -218,21 +192,8 @@ def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
         beside=_beside(parallel.shared_beside),
         custom_all_reduce=tuple((n, profile.all_reduce_max(chip.efficiency_class, n)) for n in ranks),
         core_modes=modes,
-        placement=Placement(*(p == "tp_dp" for p in (parallel.dense_ffn, parallel.shared_expert, parallel.lm_head))),
         merge=merge_of(parallel.dcp),
         reserve_holds_activations=memory.reserve is not None,
-    )
-
-
-def _dispatch_rule(rows: list[Any]) -> DispatchRule:
-    """What the rows of one dispatch say together."""
-    alone = any(row.alone for row in rows)
-    return DispatchRule(
-        any(row.fixed for row in rows),
-        not alone,
-        max((row.least_ranks or 1 for row in rows), default=1),
-        min((row.most_experts for row in rows if row.most_experts), default=0),
-        min((row.max_tokens for row in rows if row.max_tokens), default=0) if alone else 0,
     )
 
 

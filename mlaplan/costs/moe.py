@@ -20,9 +20,10 @@ import numpy as np
 from mlaplan.costs import expert_parallel as ep_net
 from mlaplan.costs.collectives import DEFAULT_RESIDUAL, Group
 from mlaplan.costs.dense import reduce_ops
-from mlaplan.costs.engine import DispatchRule, Interval
+from mlaplan.costs.engine import Interval
 from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op, link_op
 from mlaplan.costs.params import routed_per_token
+from mlaplan.costs.placement import DispatchRule
 from mlaplan.costs.roofline import Numeric, ceil_div, pad_to
 from mlaplan.costs.routing import Groups, busiest, touched, uneven
 from mlaplan.costs.shared_experts import APART, Beside, fused_experts, shared_ops

@@ -1,10 +1,11 @@
-"""What no engine can run: divisibility of heads, experts and scale blocks, node boundaries, absent dtypes."""
+"""What no engine can run: divisibility of heads, experts and scale blocks, node boundaries, absent dtypes.
+
+Written with operators alone, so that one strategy is judged in plain numbers: `check` starts without numpy for it.
+"""
 
 from __future__ import annotations
 
 from typing import Any
-
-import numpy as np
 
 from mlaplan.costs import placement
 from mlaplan.costs.precision import can_multiply, quantised, sixteen_bit
@@ -13,7 +14,8 @@ from mlaplan.strategy import CODED, KV_DTYPES, WEIGHT_DTYPES
 
 
 def _never(c: Cells) -> Any:
-    return np.zeros(np.shape(c["tp"]), dtype=bool)
+    """False of every strategy."""
+    return c["tp"] < 0
 
 
 def _attention(q: Question) -> list[Any]:
@@ -30,7 +32,7 @@ def _word(name: str, value: Any) -> str:
 
 def _is(c: Cells, name: str, word: str) -> Any:
     value = c[name]
-    return value == word if isinstance(value, str) else np.asarray(value) == CODED[name].index(word)
+    return value == word if isinstance(value, str) else value == CODED[name].index(word)
 
 
 # ---- heads ----
@@ -58,10 +60,10 @@ HEADS = Rule(
 
 
 def _dcp(q: Question, c: Cells) -> Any:
-    bad = np.asarray(c["tp"]) % c["dcp"] != 0
+    bad = c["tp"] % c["dcp"] != 0
     for a in _attention(q):
         if a.kind == "gqa":  # the sequence is shared among ranks that hold the same key-value heads
-            bad = bad | ((np.asarray(c["dcp"]) > 1) & (c["dcp"] * a.kv_heads > c["tp"]))
+            bad = bad | ((c["dcp"] > 1) & (c["dcp"] * a.kv_heads > c["tp"]))
     return bad
 
 
@@ -142,14 +144,14 @@ EXPERTS = Rule(
 
 
 def _ep_width(q: Question, c: Cells) -> Any:
-    bad = c["tp"] * c["dp"] % c["ep"] != 0
+    ranks = c["tp"] * c["dp"]
+    bad = ranks % c["ep"] != 0
     if not _experts(q):
-        return bad | (np.asarray(c["ep"]) > 1)
-    width = _never(c)
+        return bad | (c["ep"] > 1)
+    moe_tp = ranks // c["ep"] + (ranks < c["ep"])  # at least 1
     for f in _experts(q):
-        moe_tp = np.maximum(c["tp"] * c["dp"] // c["ep"], 1)
-        width = width | (f.intermediate_size % moe_tp != 0)
-    return bad | width
+        bad = bad | (f.intermediate_size % moe_tp != 0)
+    return bad
 
 
 EP_WIDTH = Rule(
@@ -164,12 +166,14 @@ EP_WIDTH = Rule(
 
 def _node(q: Question, c: Cells) -> Any:
     per_node = q.setting.chip.scale_up.chips_per_node
-    tp = np.asarray(c["tp"])
-    width = tp * c["dp"]
-    uneven = np.where(tp <= per_node, per_node % tp != 0, tp % per_node != 0)
-    stage = np.where(width <= per_node, per_node % width != 0, width % per_node != 0)
-    one_node = width * c["pp"] <= per_node
-    return (uneven & ~(tp * c["dp"] * c["pp"] <= per_node)) | (stage & ~one_node)
+    width = c["tp"] * c["dp"]
+    uneven = _uneven(c["tp"], per_node) | _uneven(width, per_node)
+    return uneven & (width * c["pp"] > per_node)
+
+
+def _uneven(group: Any, per_node: int) -> Any:
+    """Whether groups of so many chips neither divide a node nor are whole nodes."""
+    return (per_node % group != 0) & (group % per_node != 0)
 
 
 NODE = Rule(
@@ -194,7 +198,7 @@ NETWORK = Rule(
 
 
 def _stages(q: Question, c: Cells) -> Any:
-    return np.asarray(c["pp"]) > q.setting.model.layer_count
+    return c["pp"] > q.setting.model.layer_count
 
 
 STAGES = Rule(
@@ -244,7 +248,7 @@ def _latent(q: Question, c: Cells) -> Any:
     if any(a.kind != "mla" or a.sparse for a in _attention(q)):
         return _is(c, "kv_layout", "latent_sharded")
     ranks = max(a.kv_lora_rank for a in _attention(q))
-    return _is(c, "kv_layout", "latent_sharded") & (ranks % np.asarray(c["tp"]) != 0)
+    return _is(c, "kv_layout", "latent_sharded") & (ranks % c["tp"] != 0)
 
 
 LATENT = Rule(

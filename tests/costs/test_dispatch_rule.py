@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from mlaplan.costs import moe, placement
-from mlaplan.costs.engine import DispatchRule, from_profile
+from mlaplan.costs.engine import from_profile
+from mlaplan.costs.placement import DispatchRule
 from mlaplan.costs.step import Setting
 from mlaplan.engines.load import load_profile
 from mlaplan.specs.lookup import load_chip, load_model

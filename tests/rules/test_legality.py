@@ -13,6 +13,7 @@ from scalar.cases import strategies as random_strategies
 from mlaplan import plan
 from mlaplan.engines.load import load_profile
 from mlaplan.rules import all_rules, of_stage
+from mlaplan.rules.legality import LEGALITY
 from mlaplan.strategy import Strategy, to_table
 from mlaplan.workload import Overrides, Workload
 
@@ -97,12 +98,18 @@ def test_every_legality_rule_has_an_example():
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_a_mask_over_columns_is_the_rule_on_each_row(data):
-    q = question(*data.draw(st.sampled_from([("deepseek-v3", "h100-sxm", "vllm"), ("llama-3-70b", "sc11", "generic")])))
+    q = question(*data.draw(st.sampled_from([("deepseek-v3", "h100-sxm", "vllm"), ("deepseek-v3", "h20", "sglang"),
+                                             ("llama-3-70b", "sc11", "generic")])))  # fmt: skip
     rows = data.draw(st.lists(random_strategies(q.setting.model, q.setting.chip), min_size=1, max_size=8))
     table = to_table(rows)
     for rule in (*of_stage("structure"), *of_stage("choice")):
         mask = np.broadcast_to(rule.violated(q, table), len(rows))
         assert mask.tolist() == [broken(rule.code, q, one) for one in rows], rule.name
+
+    for rule in LEGALITY:  # a row in plain numbers and words, as `check` asks: no array is made of it
+        plain = [rule.violated(q, one.to_dict()) for one in rows]
+        assert plain == [broken(rule.code, q, one) for one in rows], rule.name
+        assert all(type(said) is bool for said in plain), rule.name
 
 
 def test_redundant_experts_may_fill_up_a_count():

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from mlaplan.engines.load import load_profile
-from mlaplan.lint import names
 from mlaplan.lint.finding import Found
 from mlaplan.lint.rule import LintRule
 
@@ -102,12 +101,11 @@ ANY_CHIP = "h200-sxm"  # for habits of an engine that are the same on every chip
 
 def _question(view: View, *, with_engine: bool = False) -> Any:
     """As much of the planner's question as rules of structure read."""
-    engine = None
+    engine: Any = None
     if with_engine:
-        from mlaplan.lint.pricing import setting_of
+        from mlaplan.costs.placement import division
 
-        chip = view.chip or names.chip(ANY_CHIP, view.engine)
-        engine = setting_of(chip, view.model, view.profile).engine
+        engine = division(view.profile, view.chip.name if view.chip is not None else ANY_CHIP)
     setting = SimpleNamespace(model=view.model, chip=view.chip, engine=engine, redundant_experts=redundant(view))
     return SimpleNamespace(setting=setting)
 
