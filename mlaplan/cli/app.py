@@ -1,10 +1,9 @@
 """The command line: one small file per verb, each importing what it needs when it runs.
 
 Setting up a verb's options takes longer than `--help` should, so only the verb that is asked for is set up; of the
-others the list of verbs needs no more than the first sentence of their help.
+others the list of verbs needs no more than the first sentence of their help. Annotations are not deferred here: typer
+would compile each of them from its text, and twice.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module

@@ -1,6 +1,7 @@
-"""`mlaplan check`: mistakes in deployments (launch scripts, manifests, configs), chips, models and plans."""
+"""`mlaplan check`: mistakes in deployments (launch scripts, manifests, configs), chips, models and plans.
 
-from __future__ import annotations
+Annotations are not deferred here: typer would compile each of them from its text, and twice.
+"""
 
 import sys
 from enum import StrEnum
