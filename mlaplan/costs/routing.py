@@ -37,7 +37,6 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 from pathlib import Path
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -108,13 +107,20 @@ def largest_normal(n: Numeric) -> Numeric:
 
 @lru_cache(maxsize=256)
 def _blom(n: float) -> float:
-    return NormalDist().inv_cdf((n - 0.375) / (n + 0.25))
+    return _normal((n - 0.375) / (n + 0.25))
+
+
+def _normal(share: float) -> float:
+    """The quantile of a normal distribution."""
+    from statistics import NormalDist  # not before: it brings fractions and decimals, and a check needs no quantile
+
+    return NormalDist().inv_cdf(share)
 
 
 @lru_cache(maxsize=64)
 def log_missed(experts: float, per_token: float, spread: float) -> np.ndarray:
     """ln(1 - pi) of the experts of each quantile. [BINS]"""
-    z = np.array([NormalDist().inv_cdf((i + 0.5) / BINS) for i in range(BINS)])
+    z = np.array([_normal((i + 0.5) / BINS) for i in range(BINS)])
     load = np.exp(spread * z)
     missed_draw = np.log1p(-np.minimum(load / load.mean() / experts, SURE))
 

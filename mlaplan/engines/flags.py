@@ -7,7 +7,6 @@ counts), `_` for `-` and dotted keys where the engine allows them. Nothing is ex
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -374,6 +373,8 @@ def _json(text: str) -> Any:
         depth += 1 if bracket[0] in "[{" else -1
         if depth > MOST_DEPTH:
             raise ValueError(text)
+    import json
+
     return json.loads(text)
 
 

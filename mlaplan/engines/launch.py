@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -51,6 +50,8 @@ class Command:
 
 def _shown(value: Any) -> str:
     if isinstance(value, dict | list):
+        import json
+
         return json.dumps(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -38,6 +37,8 @@ def wrapped(text: str, *, label: str = "", width: int = WIDTH) -> str:
 
 def as_json(data: Any) -> str:
     """Indented JSON; a float that is a whole number is written without its `.0`."""
+    import json
+
     return json.dumps(_whole(data), indent=2, ensure_ascii=False, allow_nan=False)
 
 

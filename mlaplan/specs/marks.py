@@ -2,6 +2,8 @@
 
 Each gives pydantic its schema when asked, and imports it only then. `read` takes a value from data that is known
 to be right, `text` writes it back as a file has it.
+
+None is changed or compared once it is made; frozen classes would take twice as long to make.
 """
 
 import math
@@ -13,7 +15,7 @@ from mlaplan import units
 from mlaplan.specs.spec import Told
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Quantity:
     """A float read from `3.35 TB/s`: its dimension and the range that is not absurd."""
 
@@ -75,7 +77,7 @@ class Quantity:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class OneOf:
     """A text from a fixed list: like Literal, but plain `str` to a type checker."""
 
@@ -87,7 +89,7 @@ class OneOf:
         return core_schema.literal_schema(list(self.choices))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Words:
     """A text that is not empty, white space around it taken off; of a pattern, if there is one."""
 
@@ -103,7 +105,7 @@ class Words:
         return core_schema.str_schema(strict=True, min_length=1, strip_whitespace=True, pattern=self.pattern)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Whole:
     """A whole number from `low` on."""
 
@@ -116,7 +118,7 @@ class Whole:
         return core_schema.int_schema(strict=True, ge=self.low, le=self.high)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class TrueOrFalse:
     """A truth value and nothing that could be taken for one."""
 
@@ -126,7 +128,7 @@ class TrueOrFalse:
         return core_schema.bool_schema(strict=True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class AtLeast:
     """A list or mapping with so many entries or more."""
 
@@ -136,7 +138,7 @@ class AtLeast:
         return {**handler(source), "min_length": self.entries}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class ByKind:
     """A mapping of one of several types, told apart by its key `kind`."""
 
