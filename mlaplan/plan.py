@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,7 +69,7 @@ def question(chip: Chip, model: Model, profile: Any, work: Workload, given: Over
     if given.imbalance is not None:
         engine = engine.with_imbalance(given.imbalance)
     if given.dcp_merge is not None or given.dcp_interleave is not None:
-        engine = replace(engine, merge=context_merge(profile, given.dcp_merge, given.dcp_interleave or 1))
+        engine = engine._replace(merge=context_merge(profile, given.dcp_merge, given.dcp_interleave or 1))
     fraction = given.memory_fraction if given.memory_fraction is not None else engine.memory_fraction
     shared = None if work.prefix_groups is None else Shared(work.prefix_tokens, work.prefix_groups, work.prefix_routed)
     budget = capacity.Budget(work.max_context, fraction, given.reserve_bytes, shared)

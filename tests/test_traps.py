@@ -128,7 +128,7 @@ def test_an_fp8_cache_may_be_slower():
     assert (own.name, own.kv_compute) == ("fa3", "cast_pool")
     casts = CoreMode("cast_pool", float(own.cast.bytes_per_element), float(own.cast.bandwidth))
     plain, fp8 = (machine("deepseek-v3", "h100-sxm", d, "sglang") for d in ("bf16", "fp8"))
-    widened = dataclasses.replace(fp8.engine, core_modes={"fp8": casts})
+    widened = fp8.engine._replace(core_modes={"fp8": casts})
     assert core_s(Machine(fp8.chip, fp8.model, widened, "fp8", "fp8"), 16) > 2 * core_s(plain, 16)
     # so plans take a backend that multiplies fp8 as it is, and that gains
     assert fp8.engine.core_mode("fp8").compute == "native"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -54,8 +55,7 @@ class CoreMode(NamedTuple):
     pass_heads: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class EngineCosts:
+class EngineCosts(NamedTuple):
     """Host, scheduler, memory and communication habits of one engine version on one class of chip.
 
     step_overhead_s: host time per forward pass that does not hide behind the device.
@@ -107,10 +107,10 @@ class EngineCosts:
     rank_spread: Interval = EVEN
     beside: Beside = APART
     custom_all_reduce: tuple[tuple[int, float], ...] = ()
-    core_modes: dict[str, CoreMode] = field(default_factory=dict)
-    placement: Placement = field(default_factory=Placement)
-    merge: Merge = field(default_factory=Merge)
-    dispatch_rule: DispatchRule = field(default_factory=DispatchRule)
+    core_modes: Mapping[str, CoreMode] = MappingProxyType({})
+    placement: Placement = Placement()
+    merge: Merge = Merge()
+    dispatch_rule: DispatchRule = DispatchRule()
     reserve_holds_activations: bool = False
 
     def custom_all_reduce_bytes(self, ranks: Numeric) -> Numeric:
@@ -126,15 +126,15 @@ class EngineCosts:
         return CoreMode("upcast" if kv_dtype in GROUPED else "native") if known is None else known
 
     def with_imbalance(self, factor: float) -> EngineCosts:
-        return replace(self, imbalance=exactly(factor), balanced=True)
+        return self._replace(imbalance=exactly(factor), balanced=True)
 
     def with_balancer(self) -> EngineCosts:
         """Experts dealt out, hot ones several times, so that ranks have loads as even as such engines reach."""
-        return replace(self, balanced=True)
+        return self._replace(balanced=True)
 
     def with_even_experts(self) -> EngineCosts:
         """Experts drawn with equal chance and EP ranks with equal loads, as kernel benchmarks have them."""
-        return replace(self.with_imbalance(1.0), load_spread=exactly(0.0))
+        return self.with_imbalance(1.0)._replace(load_spread=exactly(0.0))
 
     def routing_ends(self) -> list[tuple[EngineCosts, EngineCosts]]:
         """This engine at both ends of each thing unknown about routing, the faster end first."""
@@ -143,9 +143,9 @@ class EngineCosts:
         if self.balanced and i.low < i.high:
             pairs.append((self.with_imbalance(i.low), self.with_imbalance(i.high)))
         if not self.balanced and r.low < r.high:
-            pairs.append((replace(self, rank_spread=exactly(r.low)), replace(self, rank_spread=exactly(r.high))))
+            pairs.append((self._replace(rank_spread=exactly(r.low)), self._replace(rank_spread=exactly(r.high))))
         if s.low < s.high:
-            pairs.append((replace(self, load_spread=exactly(s.high)), replace(self, load_spread=exactly(s.low))))
+            pairs.append((self._replace(load_spread=exactly(s.high)), self._replace(load_spread=exactly(s.low))))
         return pairs
 
 

@@ -7,8 +7,7 @@ the codes of `strategy.CODED`). Legality that holds for every engine (heads % TP
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlaplan.costs.engine import merge_of
 from mlaplan.errors import MlaplanError
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from mlaplan.engines.profile import Kernel, Profile
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(NamedTuple):
     """`breaks(strategy)` is true, or an array of booleans, where `part` cannot be expressed."""
 
     part: str  # the field of the strategy

@@ -24,7 +24,7 @@ def merge_times(q: Question, s: Strategy) -> dict[str, float]:
     out = {}
     for pattern in patterns:
         merge = own if pattern == own.pattern else merge_of(dcp, pattern, own.interleave)
-        asked = replace(q, setting=replace(q.setting, engine=replace(q.setting.engine, merge=merge)))
+        asked = replace(q, setting=replace(q.setting, engine=q.setting.engine._replace(merge=merge)))
         decode = explain(asked, s, decode_context=q.workload.mean_context, served=False).decode
         assert decode is not None
         out[pattern] = sum(float(op.time_s) for op in decode.ops if op.name.startswith(("dcp_", "mtp_dcp_")))

@@ -123,7 +123,7 @@ def test_unknown_loads_of_experts_widen_the_band_both_ways():
     """At 32 tokens a step the even end touches more experts and the uneven end fewer; a dense model has none."""
     st, work = Strategy(tp=8, weight_dtype="fp8", batch=32), Workload(1024, 512, concurrency=32)
     q = question("deepseek-v3", "h200-sxm", work=work)
-    even = replace(q, setting=replace(q.setting, engine=replace(q.setting.engine, load_spread=exactly(0.81))))
+    even = replace(q, setting=replace(q.setting, engine=q.setting.engine._replace(load_spread=exactly(0.81))))
     wide, narrow = (explain(one, st).served.tpot_s for one in (q, even))
     assert wide.value == narrow.value
     assert wide.low < narrow.low
@@ -147,7 +147,7 @@ def test_without_a_balancer_the_law_of_loads_widens_the_band():
     assert not q.setting.engine.balanced
     st = Strategy(dp=16, ep=16, weight_dtype="fp8", batch=4)
     law, sure = (
-        replace(q, setting=replace(q.setting, engine=replace(q.setting.engine, rank_spread=s)))
+        replace(q, setting=replace(q.setting, engine=q.setting.engine._replace(rank_spread=s)))
         for s in (q.setting.engine.rank_spread, exactly(q.setting.engine.rank_spread.value))
     )
     wide, narrow = explain(law, st).served.tpot_s, explain(sure, st).served.tpot_s

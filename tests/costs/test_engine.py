@@ -1,7 +1,5 @@
 """What the cost model takes from an engine's profile."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scalar.cases import chip, question
@@ -76,7 +74,7 @@ def test_intervals_and_the_users_own():
     assert [(a.rank_spread.value, b.rank_spread.value) for a, b in law[:1]] == [(0.63, 0.98)]
     ends = generic.with_balancer().routing_ends()
     assert [(a.imbalance.value, b.imbalance.value) for a, b in ends[:1]] == [(low, high)]
-    assert law[1:] == [(replace(a, balanced=False), replace(b, balanced=False)) for a, b in ends[1:]]
+    assert law[1:] == [(a._replace(balanced=False), b._replace(balanced=False)) for a, b in ends[1:]]
     # the more uneven the experts' loads, the fewer are touched and read
     assert [(a.load_spread.value, b.load_spread.value) for a, b in ends[1:]] == [(0.98, 0.63)]
     assert generic.with_even_experts().routing_ends() == []

@@ -28,10 +28,10 @@ LLAMA, ASCEND = load_model("llama-3-70b"), load_chip("ascend-910b3")
 def asked(**over: object) -> Question:
     work = Workload(**{"isl": 4096, "osl": 513, **over})  # type: ignore[arg-type]
     q = question(ASCEND, LLAMA, load_profile("generic"), work, Overrides())
-    quick = replace(
-        q.setting.engine, front_end_s=replace_zero(q.setting.engine.front_end_s),
-        front_end_per_token_s=replace_zero(q.setting.engine.front_end_per_token_s),
-    )  # fmt: skip
+    engine = q.setting.engine
+    quick = engine._replace(
+        front_end_s=replace_zero(engine.front_end_s), front_end_per_token_s=replace_zero(engine.front_end_per_token_s)
+    )
     return replace(q, setting=replace(q.setting, engine=quick))
 
 

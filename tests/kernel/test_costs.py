@@ -6,7 +6,6 @@ block runs on every layout of its ranks, and each operator of the cost model mus
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -77,7 +76,7 @@ def counted(layout: Layout, batch: int):
 def operators(layout: Layout, batch: int):
     chip, model = load_chip("h200-sxm"), load_model(str(TOY))
     merge = Merge(pattern="a2a" if layout.exchange == ALL_TO_ALL else "ag_rs", interleave=layout.interleave)
-    engine = replace(from_profile(load_profile("generic"), chip, "mla"), merge=merge)
+    engine = from_profile(load_profile("generic"), chip, "mla")._replace(merge=merge)
     machine = Machine(chip, model, engine, "bf16", "bf16")
     shape = mla.DecodeShape(batch, 1, CONTEXT + 1, layout.tp, layout.dcp, layout.kv_layout.replace("-", "_"))
     return {op.name: op for op in mla.decode_ops(machine, model.attention["mla"], shape)}
