@@ -59,19 +59,42 @@ def test_a_verb_imports_no_more_than_it_needs(arguments: list[str], needed: set[
     assert imported(arguments, tmp_path) & HEAVY <= needed
 
 
+SCRIPT = "# vLLM 0.33.0\nvllm serve some/model --tensor-parallel-size 8\n"
+POD = """apiVersion: v1
+kind: Pod
+metadata: {name: server}
+spec:
+  containers:
+    - name: server
+      image: vllm/vllm-openai:v0.33.0
+      args: [--model, some/model, --tensor-parallel-size, "8"]
+      resources: {limits: {nvidia.com/gpu: 8}}
+"""
+# slow to import, and nothing that reading and judging a launch takes
+NEVER = {"asyncio", "decimal", "email", "fractions", "http", "importlib.metadata", "json", "logging", "multiprocessing",
+         "statistics", "mlaplan.engines.request", "mlaplan.explain", "mlaplan.plan", "mlaplan.search",
+         "mlaplan.simulation", "mlaplan.specs.hf"}  # fmt: skip
+PRICES = {"numpy", "mlaplan.costs.engine", "mlaplan.costs.step", "mlaplan.lint.pricing"}
+
+
+@pytest.mark.parametrize("text", [SCRIPT, POD], ids=["script", "manifest"])
 @pytest.mark.parametrize(
-    ("options", "needed"),
+    ("options", "prices"),
     [
-        ("", {"yaml"}),
-        ("--model deepseek-v3", {"yaml"}),  # rules on degrees
-        ("--model deepseek-v3 --chip h200-sxm", {"yaml", "numpy"}),  # what memory holds
+        ("", False),
+        ("--model deepseek-v3", False),  # rules on degrees
+        ("--model deepseek-v3 --chip h200-sxm", True),  # what memory holds
     ],
 )
-def test_checking_a_script_takes_numpy_only_for_rules_that_compute(
-    options: str, needed: set[str], tmp_path: Path
+def test_checking_a_launch_imports_the_cost_model_only_for_rules_that_compute(
+    text: str, options: str, prices: bool, tmp_path: Path
 ) -> None:
-    (tmp_path / "serve.sh").write_text("# vLLM 0.33.0\nvllm serve some/model --tensor-parallel-size 8\n")
-    assert imported(["check", "serve.sh", *options.split()], tmp_path) & HEAVY == needed
+    name = "serve.sh" if text is SCRIPT else "pod.yaml"
+    (tmp_path / name).write_text(text)
+    found = modules(["check", name, *options.split()], tmp_path)
+    assert {one.split(".")[0] for one in found} & HEAVY == ({"yaml", "numpy"} if prices else {"yaml"})
+    assert found & PRICES == (PRICES if prices else set())
+    assert not found & NEVER
 
 
 def test_typer_compiles_no_annotation_of_check() -> None:
