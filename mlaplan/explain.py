@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mlaplan import pricing
 from mlaplan.costs import band, breakdown, capacity, phases, prefix
 from mlaplan.costs.engine import Interval
 from mlaplan.costs.factor import Memo
 from mlaplan.costs.operators import Prefill
 from mlaplan.costs.step import ROUTED
 from mlaplan.costs.table import Table, size
-from mlaplan.pricing import acceptance
 from mlaplan.rules import all_rules
 from mlaplan.rules.legality import NETWORK
 from mlaplan.rules.rule import Question
@@ -72,6 +72,7 @@ class Explanation:
     decode: Phase | None = None
     prefill: Phase | None = None
     served: Served | None = None
+    decoding: int = 0  # sequences a rank of the decode step: of the batch, those that a request rate keeps there
 
     @property
     def fits(self) -> bool:
@@ -108,20 +109,25 @@ def explain_all(
     context = decode_context or work.mean_context
     need = np.asarray(prefix.need_tokens(table, q.budget.max_context, q.budget.shared), dtype=float)
     prompts = Prefill(work.new_tokens, work.prefix_tokens)
-    tokens = [acceptance(q, st.mtp, tokens_given) for st in strategies]
+    tokens = [pricing.acceptance(q, st.mtp, tokens_given) for st in strategies]
     per_step = np.array([t.value for t in tokens])
     step_tokens = steady.prefill_step_tokens(table, work, per_step)
     if prefill_tokens:
         step_tokens = np.full(len(strategies), prefill_tokens)
     timeless = np.broadcast_to(NETWORK.violated(q, table), len(strategies))
+    decoding, steps = table, {}
     with np.errstate(all="ignore" if timeless.any() else None):
         cols = columns if columns is not None else phases.decode(s, table, context, q.budget, need, detail=True)
         if columns is None and (prefill_tokens or served):
             cols |= phases.prefill(s, table, step_tokens, prompts, cols["cut"], detail=True)
         if columns is None and served:
-            d_s, p_s, pass_s = (cols[name] for name in ("decode_s", "prefill_s", "prefill_pass_s"))
-            cols |= steady.served(table, work, s.engine, per_step, d_s, p_s, pass_s, step_tokens, cols)
-        ends = _at_routing_ends(q, table, context) if served else []
+            cols |= pricing.served(q, table, per_step, cols, step_tokens)
+        steps = cols
+        if served and work.rate is not None:
+            there = np.clip(np.rint(cols["sequences"]), 1, table["batch"]).astype(np.int64)
+            decoding = table.having(batch=there)
+            steps = phases.decode(s, decoding, context, q.budget, need, detail=True, cut=cols["cut"])
+        ends = _at_routing_ends(q, decoding, context) if served else []
     out = []
     for i, st in enumerate(strategies):
         row = table.take(slice(i, i + 1))
@@ -129,7 +135,8 @@ def explain_all(
         cut = int(one["cut"][0])
         d = p = result = None
         if (decode_context or served) and not timeless[i]:
-            d = breakdown.decode(s, row, context, float(one["decode_s"][0]), float(one["decode_total_s"][0]), cut)
+            step_s, total_s = (float(steps[name][i]) for name in ("decode_s", "decode_total_s"))
+            d = breakdown.decode(s, decoding.take(slice(i, i + 1)), context, step_s, total_s, cut)
         if (prefill_tokens or served) and not timeless[i]:
             p = breakdown.prefill(s, row, int(step_tokens[i]), prompts, float(one["prefill_pass_s"][0]), cut)
         if served and d and p:
@@ -145,6 +152,7 @@ def explain_all(
                 d,
                 p,
                 result,
+                int(decoding["batch"][i]),
             )
         )
     return out

@@ -23,6 +23,9 @@ from mlaplan.serving import steady
 
 SLICE_ROWS = 32_768  # rows priced at once: their columns stay in the processor's cache
 
+# columns of steps that `served` reads
+SERVED_OF = ("decode_s", "prefill_s", "prefill_pass_s", "cut", *steady.MORE)
+
 
 def acceptance(q: Question, depth: int, tokens_given: float | None) -> Interval:
     """Tokens per round and sequence at this MTP depth: the user's, else from the model's acceptance figure."""
@@ -47,22 +50,40 @@ def price(
     tokens = tokens_per_step(q, rows, tokens_given)
     memo = Memo() if memo is None else memo
     columns, step_tokens = steps(q, rows, tokens, memo, detail, gain=None if _always_busy(q) else False)
-    return columns | steady.served(
-        rows, q.workload, q.setting.engine, tokens, columns["decode_s"], columns["prefill_s"],
-        columns["prefill_pass_s"], step_tokens, columns, memo,
+    return columns | served(q, rows, tokens, columns, step_tokens, memo, memo)
+
+
+def served(
+    q: Question, rows: Table, tokens: NDArray[np.float64], columns: Columns, step_tokens: NDArray[np.int64],
+    memo: Memo | None = None, of_load: Memo | None = None,
+) -> Columns:  # fmt: skip
+    """The served figures of rows with their steps, under the load of the question.
+
+    memo: of steps, if the rows have their domains. of_load: of this load.
+    """
+    known = memo if rows.domains else None
+
+    def steps_of(others: Table, tokens: NDArray[np.float64]) -> tuple[Columns, NDArray[np.int64]]:
+        return steps(q, others, tokens, known or Memo(), cut=others["cut"])
+
+    rated = q.workload.rate is not None
+    return steady.served(
+        rows.having(cut=columns["cut"]) if rated else rows, q.workload, q.setting.engine, tokens, columns["decode_s"],
+        columns["prefill_s"], columns["prefill_pass_s"], step_tokens, columns, of_load, steps_of if rated else None,
     )  # fmt: skip
 
 
 def steps(
-    q: Question, rows: Table, tokens: NDArray[np.float64], memo: Memo, detail: bool = False, gain: bool | None = False
-) -> tuple[Columns, NDArray[np.int64]]:
+    q: Question, rows: Table, tokens: NDArray[np.float64], memo: Memo, detail: bool = False, gain: bool | None = False,
+    cut: NDArray[Any] | None = None,
+) -> tuple[Columns, NDArray[np.int64]]:  # fmt: skip
     """Cost columns of both phases, which no load changes, and the new tokens of a prefill step.
 
-    tokens: per decode round and sequence. gain: see `phases.decode`.
+    tokens: per decode round and sequence. gain, cut: see `phases.decode`.
     """
     s, work = q.setting, q.workload
     need = np.asarray(prefix.need_tokens(rows, q.budget.max_context, q.budget.shared), dtype=float)
-    columns = phases.decode(s, rows, work.mean_context, q.budget, need, memo, detail, gain)
+    columns = phases.decode(s, rows, work.mean_context, q.budget, need, memo, detail, gain, cut)
     step_tokens = steady.prefill_step_tokens(rows, work, tokens)
     prompts = Prefill(work.new_tokens, work.prefix_tokens)
     columns |= phases.prefill(s, rows, step_tokens, prompts, columns["cut"], memo, detail)

@@ -18,8 +18,13 @@ def score(columns: Mapping[str, NDArray[Any]], objective: str, osl: int) -> NDAr
     With one price per chip, dollars per token are the inverse of tok/s/chip; cost may use fewer chips.
     """
     if objective == "latency":
-        return -(columns["ttft_s"] + (osl - 1) * np.nan_to_num(columns["tpot_s"]))
+        return -latency(columns, osl)
     return np.asarray(columns["tok_s_chip"], dtype=np.float64)
+
+
+def latency(columns: Mapping[str, NDArray[Any]], osl: int) -> NDArray[np.float64]:
+    """TTFT + (OSL - 1) TPOT, which decides where scores are equal: at a request rate those of all that keep it. [s]"""
+    return np.asarray(columns["ttft_s"] + (osl - 1) * np.nan_to_num(columns["tpot_s"]))
 
 
 def best_of_each(group: NDArray[np.intp], value: NDArray[np.float64], tie: NDArray[np.float64]) -> NDArray[np.intp]:

@@ -26,6 +26,7 @@ from mlaplan.families import Family, best_rows, keep_families
 from mlaplan.rules import of_stage
 from mlaplan.rules.rule import Question
 from mlaplan.serving import steady
+from mlaplan.serving.at_rate import nodes
 from mlaplan.strategy import KV_DTYPES, WEIGHT_DTYPES, Strategy, from_row
 
 BLOCK_ROWS = 524_288  # rows laid out at once
@@ -124,19 +125,26 @@ def domains(q: Question, structures: Table, ax: space.Axes, pins: Mapping[str, A
     out |= {name: domain(getattr(ax, name)) for name in space.CHOICES}
     out["q_len"] = domain([1, *(1 + k for k in ax.mtp)])  # a draft has one
     out["seqs"] = domain(_micro_batches(q, structures, ax, pins))
-    out["batch"] = domain([1, int(pins["batch"])]) if "batch" in pins else out["seqs"]
+    out["batch"] = domain([1, int(pins["batch"]), *_at_rate(q, pins)]) if "batch" in pins else out["seqs"]
     out["tokens"] = domain(np.multiply.outer(out["q_len"].values, out["seqs"].values).ravel())
     out["step_tokens"] = out["prompt_tokens"] = domain(steady.step_token_values(q.workload, ax.prefill_chunk))
     out["cut"] = domain(range(MOST_CUTS))
     return out
 
 
+def _at_rate(q: Question, pins: Mapping[str, Any]) -> list[int]:
+    """Batches at which a request rate has rounds priced, whatever the slots."""
+    return [] if q.workload.rate is None else nodes(int(pins.get("batch", 1))).tolist()
+
+
 def _micro_batches(q: Question, structures: Table, ax: space.Axes, pins: Mapping[str, Any]) -> Any:
     """Every number of sequences that a micro-batch, whole or halved, can have."""
+    at_rate = _at_rate(q, pins)
     if "batch" not in pins:  # a batch is at most what is offered, and at most the chunk
-        return np.arange(min(max(MOST_SEQUENCES, q.workload.concurrency or 0), max(ax.prefill_chunk)) + 1)
-    batch = int(pins["batch"])
-    whole = {-(-batch // min(pp, batch)) for pp in structures["pp"].tolist()}
+        most = min(max(MOST_SEQUENCES, q.workload.concurrency or 0), max(ax.prefill_chunk))
+        return np.arange(max([most, *at_rate]) + 1)
+    depths = structures.domain("pp").values.tolist()
+    whole = {-(-batch // min(pp, batch)) for pp in depths for batch in (int(pins["batch"]), *at_rate)}
     return sorted(whole | {-(-n // 2) for n in whole})
 
 
@@ -240,7 +248,7 @@ def _keep_best(q: Question, parts: Iterator[Table], objective: str, found: Found
         if not len(good):
             _note_service_miss(q, kept, found)
             continue
-        value, tie = ranking.score(kept, objective, q.workload.osl), np.nan_to_num(kept["tpot_s"])
+        value, tie = ranking.score(kept, objective, q.workload.osl), ranking.latency(kept, q.workload.osl)
         structures.append(kept.take(good[ranking.best_of_each(structure[good], value[good], tie[good])]))
         if objective == "pareto":
             edge = ranking.pareto(kept["tok_s_chip"][good], np.nan_to_num(kept["tok_s_user"])[good])
@@ -251,7 +259,7 @@ def _keep_best(q: Question, parts: Iterator[Table], objective: str, found: Found
         rows = joined(structures)
         structure = distinct(rows, space.STRUCTURE)[1]
         value = ranking.score(rows, objective, q.workload.osl)
-        best = ranking.best_of_each(structure, value, np.nan_to_num(rows["tpot_s"]))
+        best = ranking.best_of_each(structure, value, ranking.latency(rows, q.workload.osl))
         found.rows.append({name: column[best] for name, column in rows.items()})
 
 

@@ -5,8 +5,8 @@ prefill_s   one step of `step_tokens` per attention-DP rank in steady state: the
             `prefill_pass_s` is the time of one such step through all stages, `prefill_late_s` by how much longer the
             last chunk of a prompt takes through the others than the slowest; `prefill_even_s` and
             `prefill_lone_s` are that step without waiting for the host, where all ranks have prompts and where one
-            alone has, `prefill_host_s` what the host needs for it
-decode_core_s  what the context adds to a round: the part that a step with prompts does not share (attention DP only)
+            alone has (the same of a single rank), `prefill_host_s` what the host needs for it
+decode_core_s  what the context adds to a round: the part that a step with prompts does not share
 decode_gain_s  by how much a round is shorter where one rank alone has sequences (attention DP with a batch of one)
 *_comm_s    exposed communication in them, on the slowest stage (with `detail`)
 """
@@ -104,13 +104,14 @@ def _parts(s: Setting, blocks: Spread, table: Table, detail: bool, decode: bool)
 
 def decode(
     s: Setting, table: Table, context: int, budget: Budget, need_tokens: NDArray[np.float64],
-    memo: Memo | None = None, detail: bool = False, gain: bool | None = False,
+    memo: Memo | None = None, detail: bool = False, gain: bool | None = False, cut: NDArray[Any] | None = None,
 ) -> Columns:  # fmt: skip
     """Decode columns of every row: decode_s, the cut, kv_tokens; more with `detail`.
 
     need_tokens: cache tokens the row must hold; the fastest cut that holds them is taken, or, where none does,
     the one that holds most. detail: also decode_comm_s, decode_total_s (all stages once), weight_bytes,
     kv_bytes_per_token and other_bytes of the fullest stage. gain: decode_gain_s of every batch; None: of none.
+    cut: the cut of each row, where it is chosen already.
     """
     memo = Memo() if memo is None else memo
     cells = step.decode_cells(table)
@@ -118,13 +119,15 @@ def decode(
         cells,
         memo,
         lambda primer: step.decode_blocks(s, cells, context, primer),
-        lambda pp, rows, sub: _decode(s, sub, pp, context, budget, need_tokens[rows], memo, detail, gain),
+        lambda pp, rows, sub: _decode(
+            s, sub, pp, context, budget, need_tokens[rows], memo, detail, gain, None if cut is None else cut[rows]
+        ),
     )
 
 
 def _decode(
     s: Setting, cells: Table, pp: int, context: int, budget: Budget, need: NDArray[np.float64], memo: Memo,
-    detail: bool, gain: bool | None,
+    detail: bool, gain: bool | None, given: NDArray[Any] | None,
 ) -> Columns:  # fmt: skip
     n, cuts = size(cells), s.cuts(pp)
     blocks = step.decode_blocks(s, cells, context, memo)
@@ -139,16 +142,16 @@ def _decode(
     round_s = total
     if pp > 1:
         rounds = [pipeline.round_s(slowest_s(cut), total, send, pp, m) for cut in cuts]
-        best, round_s = _fastest_that_holds(memory, cuts, need, rounds)
+        if given is None:
+            best, round_s = _fastest_that_holds(memory, cuts, need, rounds)
+        else:
+            best, round_s = given, np.take_along_axis(np.stack(rounds), given[None], axis=0)[0]
     tokens = memory.tokens_under(cuts, best)
     out = {"decode_s": np.asarray(round_s), "cut": best, "kv_tokens": np.asarray(tokens)}
-    joint = cells["dp"] > 1
-    core: Numeric = 0.0
-    if joint.any():
-        core = step.core_times(blocks, cells) if pp == 1 else m / pp * step.core_times(blocks, cells)
-    out["decode_core_s"] = core if joint.all() else joint * core
+    core = step.core_times(blocks, cells)
+    out["decode_core_s"] = core if pp == 1 else m / pp * core
     out["decode_gain_s"] = np.zeros(n)
-    few = joint if gain else joint & (cells["batch"] == 1)
+    few = (cells["dp"] > 1) & (True if gain else cells["batch"] == 1)
     if gain is not None and few.any():
         rows = np.flatnonzero(few)
         sent = send[rows] if np.ndim(send) else send
@@ -216,7 +219,7 @@ def prefill(
     memo: Memo | None = None, detail: bool = False,
 ) -> Spread:  # fmt: skip
     """Prefill columns of every row under the cut that decode chose: prefill_s, prefill_pass_s, prefill_late_s,
-    and with attention DP prefill_even_s, prefill_lone_s, prefill_host_s.
+    prefill_even_s, prefill_lone_s, prefill_host_s.
 
     detail: also prefill_comm_s.
     """
@@ -251,17 +254,13 @@ def _prefill(s: Setting, cells: Table, pp: int, prompts: Prefill, memo: Memo, de
         after = all_stages_s(s, pp, last, host) - _under(cut, cuts, Slowest(last, host))
         mean = all_stages_s(s, pp, times, host) - _under(cut, cuts, Slowest(times, host))
         out["prefill_late_s"] = np.where(chunked, np.maximum(after - mean, 0.0), 0.0)
-    out |= dict.fromkeys(("prefill_even_s", "prefill_lone_s", "prefill_host_s"), out["prefill_s"])
+    chip = Host(host.per_pass)
+    even = _under(cut, cuts, Slowest(times, chip)) + send
+    out |= {"prefill_even_s": even, "prefill_lone_s": even}
+    out["prefill_host_s"] = _under(cut, cuts, lambda c: host.per_layer * max(c.layers) + host.per_pass) + send
     if np.any(joint := cells["dp"] > 1):
         lone, _ = _parts(s, blocks | step.lone_feed_forward(s, cells, False, memo), cells, False, False)
-        chip = Host(host.per_pass)
-        even = _under(cut, cuts, Slowest(times, chip)) + send
-        least = _under(cut, cuts, lambda c: host.per_layer * max(c.layers) + host.per_pass) + send
-        out["prefill_even_s"] = np.where(joint, even, out["prefill_s"])
-        out["prefill_lone_s"] = np.where(
-            joint, np.minimum(_under(cut, cuts, Slowest(lone, chip)) + send, even), out["prefill_s"]
-        )
-        out["prefill_host_s"] = np.where(joint, least, out["prefill_s"])
+        out["prefill_lone_s"] = np.where(joint, np.minimum(_under(cut, cuts, Slowest(lone, chip)) + send, even), even)
     if links is not None:
         out["prefill_comm_s"] = _under(cut, cuts, lambda one: slowest_link_s(one, times, links, host)) + send
     return out

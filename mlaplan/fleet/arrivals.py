@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mlaplan.fleet import waiting
+from mlaplan.serving import waiting
 from mlaplan.serving.steady import front_end_s
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def poisson(s: Split, share: float | None = None) -> Poisson:
     servers = p.instances * p.strategy.dp, d.instances * d.strategy.dp * d.strategy.batch
     services = s.prompt_s, s.stay_s
     waits = [float(waiting.mean_s(*one)) for one in zip(loads, servers, services, strict=True)]
-    tails = [waiting.percentile_s(*one, PERCENTILE) for one in zip(loads, servers, services, strict=True)]
+    tails = [float(waiting.percentile_s(*one, PERCENTILE)) for one in zip(loads, servers, services, strict=True)]
     fixed = s.prefill_at(loads[0]) + s.exposed_s + float(front_end_s(p.q.setting.engine, d.q.workload))
     # the percentile of a sum: the longer tail over the mean of the other
     tail = max(tails[0] + waits[1], waits[0] + tails[1])

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mlaplan.costs import band
-from mlaplan.explain import acceptance, explain
+from mlaplan.explain import explain
 from mlaplan.fleet.instances import alone
+from mlaplan.pricing import acceptance
 
 if TYPE_CHECKING:
     from mlaplan.costs.engine import Interval

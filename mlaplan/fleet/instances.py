@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from mlaplan import pricing, ranking, search
 from mlaplan.costs.factor import Memo
 from mlaplan.costs.table import Table, size
-from mlaplan.explain import acceptance
+from mlaplan.pricing import acceptance
 from mlaplan.search import Found
 from mlaplan.serving import steady
 from mlaplan.space import divisors
@@ -64,11 +64,12 @@ def timed(q: Question, table: Table, given: float | None) -> Table:
     depths = [acceptance(q, depth, given).value for depth in range(int(table["mtp"].max(initial=0)) + 1)]
     per_round = np.array(depths)[table["mtp"]]
     step_tokens = steady.prefill_step_tokens(table, work, per_round)
-    prompt, first = steady.prompt_s(table, work, engine, table["prefill_s"], table["prefill_pass_s"], step_tokens)
+    balance = np.where(table["dp"] > 1, float(engine.prefill_balance), 1.0)
+    units, each_s = work.new_tokens / step_tokens, table["prefill_s"] / balance
+    first = (np.maximum(units, 1.0) - 1.0) * each_s + table["prefill_pass_s"] + table["prefill_late_s"]
     return table.having(
-        prompt_s=np.asarray(prompt), first_s=first + table.get("prefill_late_s", 0.0),
-        passes=np.maximum(work.new_tokens / step_tokens, 1.0),
-        per_round=per_round, rounds=(work.osl - 1) / per_round,
+        prompt_s=units * each_s, first_s=first, passes=np.maximum(units, 1.0), per_round=per_round,
+        rounds=(work.osl - 1) / per_round,
     )  # fmt: skip
 
 

@@ -29,10 +29,11 @@ from mlaplan.costs.kv_transfer import Route, Transfer
 from mlaplan.costs.table import Table, size
 from mlaplan.engines.connectors import Connector, pair_limits
 from mlaplan.errors import MlaplanError
-from mlaplan.fleet import instances, waiting
+from mlaplan.fleet import instances
 from mlaplan.pricing import price
 from mlaplan.ranking import LIKENESS
 from mlaplan.search import Found
+from mlaplan.serving import waiting
 from mlaplan.serving.steady import front_end_s
 from mlaplan.space import CHUNKS, batch_grid
 from mlaplan.strategy import Strategy, from_row, to_table

@@ -139,7 +139,9 @@ def decode(q: Question, e: Explanation, context: int) -> str:
     """One decode step, operators by falling time."""
     s = e.strategy
     queries = f", {1 + s.mtp} tokens each" if s.mtp else ""
-    title = f"Decode: one step of {words.times(s.batch, 'sequence')} a rank at {context:,} cached tokens{queries}"
+    number = words.times(e.decoding, "sequence")
+    filled = "" if e.decoding == s.batch else f" that the rate keeps there, of up to {s.batch:,}"
+    title = f"Decode: one step of {number} a rank{filled} at {context:,} cached tokens{queries}"
     return steps(title, e.decode, q)  # type: ignore[arg-type]
 
 

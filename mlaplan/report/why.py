@@ -186,7 +186,9 @@ def token_cost(q: Question, e: Explanation, of: Callable[[Op, str], str] = part_
         return {}
     chips = s.tp * s.pp
     a = served.tokens_per_step.value
-    per_round = max(work.osl - 1, 0) / a / max(sequences_per_rank(q, s), 1.0) / work.osl * chips
+    # at a request rate the round is that of the sequences there
+    sharing = sequences_per_rank(q, s) if work.rate is None else e.decoding
+    per_round = max(work.osl - 1, 0) / a / max(sharing, 1.0) / work.osl * chips
     out: dict[str, float] = {}
     for op in e.decode.ops:
         name = of(op, "decode")
@@ -201,11 +203,11 @@ def token_cost(q: Question, e: Explanation, of: Callable[[Op, str], str] = part_
             prefill += op.time_s * per_step
     whole = 1.0 / served.tok_s_chip.value
     idle = whole - sum(out.values())
-    if s.dp > 1:
-        # steps that are long for prompts on other ranks; what prompts share with decode is counted to decode
-        out[UNEVEN] = min(max(served.prefill_share * whole - prefill, 0.0), max(idle, 0.0))
-        if idle < 0:
-            out[PREFILL] = out.get(PREFILL, 0.0) + idle
+    if idle < 0:  # what prompts share with decode is counted to decode
+        out[PREFILL] = out.get(PREFILL, 0.0) + idle
+    elif s.dp > 1:
+        # steps that are long for prompts on other ranks
+        out[UNEVEN] = min(max(served.prefill_share * whole - prefill, 0.0), idle)
         idle -= out[UNEVEN]
     if idle > 1e-6 * whole:
         out[IDLE] = idle

@@ -1,8 +1,9 @@
-"""Attention-DP ranks that step together: how often some rank has a prompt, and what that costs the others.
+"""Ranks that step together: how often some rank has a prompt, and what that costs the sequences in decode.
 
-The experts of every layer serve all ranks, so no rank ends a step before the slowest: a prompt on one of them makes
-the step long for all. Model: D ranks with equal loads; in every slot each gets units of work, a unit being a step's
-share of prompts (`step_tokens`), mu of them on average, independently of the others and of slots before.
+The experts of every layer serve all attention-DP ranks, so no rank ends a step before the slowest: a prompt on one of
+them makes the step long for all. A rank alone is the case D = 1. Model: D ranks with equal loads; in every slot each
+gets units of work, a unit being a step's share of prompts (`step_tokens`), mu of them on average, independently of the
+others and of slots before.
 
 A slot and its duration, with p the chance that some rank has a unit, v the most units of a rank and u those of all in
 a step that has some:
@@ -52,7 +53,7 @@ LONGEST_RUN = 50.0  # exponent above which long steps are all there is
 class Ranks(NamedTuple):
     """Ranks in lockstep, columns or scalars, one row each. Times in seconds."""
 
-    ranks: Numeric  # D, above 1
+    ranks: Numeric  # D
     sequences: Numeric  # b, in flight on a rank; below 1 where there are fewer requests than ranks
     rounds: Numeric  # n
     decode_s: Numeric  # t_d
@@ -124,22 +125,24 @@ def most_units(ranks: Numeric, units: Numeric) -> Numeric:
 @lru_cache(maxsize=256)
 def _table(ranks: int) -> NDArray[np.float64]:
     """At the nodes: sum over j > 0 of 1 - F(j - 1)^D."""
-    return np.sum(1.0 - _distributions() ** ranks, axis=1)
+    with np.errstate(divide="ignore"):
+        return np.sum(-np.expm1(ranks * np.log1p(-_above())), axis=1)
 
 
 @lru_cache(maxsize=1)
-def _distributions() -> NDArray[np.float64]:
-    """F(j; mu) of each node, rows, as far as it is below 1."""
+def _above() -> NDArray[np.float64]:
+    """1 - F(j; mu) of each node, rows, summed from its tail."""
     reach = (NODES + 12.0 * np.sqrt(NODES) + 24.0).astype(np.int64)
     j = np.arange(int(reach[-1]))
     factorials = np.array([math.lgamma(k + 1.0) for k in j])
-    below = np.cumsum(np.exp(j * np.log(NODES)[:, None] - NODES[:, None] - factorials), axis=1)
-    return np.where(j < reach[:, None], np.minimum(below, 1.0), 1.0)
+    each = np.exp(j * np.log(NODES)[:, None] - NODES[:, None] - factorials)
+    each = np.where(j < reach[:, None], each, 0.0)
+    return np.minimum(np.cumsum(each[:, ::-1], axis=1)[:, ::-1] - each, 1.0)
 
 
 def long_s(k: Ranks, everyone: Numeric, most: Numeric, decoding: bool = True) -> Numeric:
     """A step with so many units on all ranks together and on the fullest; decoding: whether anyone decodes in it."""
-    floor, others = k.floor_s, np.maximum(everyone - most, 0.0) / (k.ranks - 1.0)
+    floor, others = k.floor_s, np.maximum(everyone - most, 0.0) / np.maximum(k.ranks - 1.0, 1.0)
     step = floor + (k.lone_s - floor) * most + (k.all_s - k.lone_s) * others
     if not k.mixed:
         return np.maximum(step, k.host_s)

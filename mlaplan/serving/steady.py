@@ -1,56 +1,55 @@
 """From steps to a served workload: steady state of chunked prefill mixed into decode.
 
-Per attention-DP rank with b sequences in flight, a request computes its prompt once (t_p seconds of prefill,
-shared with nobody) and takes part in n = (OSL - 1) / a decode rounds of t_d seconds, each shared by b sequences,
-a tokens per round and sequence. A request therefore occupies t_p + n t_d / b seconds of the rank, and is in flight
-for W + S before its first token and n rounds after it:
+Each attention-DP rank, one or many, has b sequences in flight. A request computes its prompt once and takes part in
+n = (OSL - 1) / a decode rounds, a tokens per round and sequence; prompts make some steps longer for all ranks
+(`lockstep`), of which follow the time a request takes of its rank and the waits (`load`). It is in flight for W + S
+before its first token and n rounds after it:
 
-    X    = min( 1 / (t_p + n t_d / b),  b / (W + S + n t_d) )      requests per second and rank
+    X    = min( mu / (c' tau),  b / (W + S + n t_d) )      requests per second and rank
     TPOT = (b / X - W - S) / (n a)      Little's law: rounds stretched by the prefills of the others, at least t_d / a
     TTFT = W + Q + S + F                F: the front end, outside the engine's slots
 
-Queueing assumption: lengths are the mean ones. In a closed loop, or where the load is free, a request arrives when
-another ends, finds a prefill under way with probability rho = X t_p and waits for the rest of it, W = rho t_p / 2,
-never longer than the prompts of all others in flight. At a request rate l of a rank, arrivals are Poisson (M/D/1):
-    W    = rho / (2 (1 - rho)) t_p      rho = l t_p, spent before a slot
-    TPOT = t_d / (a (1 - rho))          t_d that of a full rank
-as long as what is in flight, l (S + n a TPOT), fits the slots; else the rank is full, as in a closed loop. Requests
-above what the batch limit admits wait Q = (C - b) / X.
-A burst at the start, queues that drain, length distributions and preemption belong to the simulator, not here.
+with tau a mean step, mu of its units of prompts, c' units of a prompt. S is one prefill: its chunks, each together with
+a decode round where the engine mixes them. Over pipeline stages chunks follow each other, and the last one, which
+attends to all before it, sets the end.
 
-S is one prefill: its chunks, each together with a decode round where the engine mixes them, else back to back
-after the round that is running. Over pipeline stages chunks follow each other, and the last one, which attends to all
-before it, sets the end.
+Closed loop: b is what is offered, at most the slots; requests above wait Q = (C - b) / X. Where there are fewer
+requests than ranks, a round is shorter by what experts are spared, linear in their number.
+Request rate l of a rank: TPOT and S are those of the sequences that are there (`at_rate`), as long as what is in
+flight, l (S + n a TPOT), fits the slots; else the rank is full, as in a closed loop. W is spent before a slot, and Q is
+the wait for one of a replica's, as in front of D b servers that each take a request's stay (`waiting`).
 
-Attention-DP ranks step together (`lockstep`): X = mu / (c' tau) with tau the mean step, or c' (units) of a prompt. A
-request is sent when a step ends, is seen in the next, and its steps begin with the one after: W is that and half a
-prompt of the own rank times mu; at a rate the rest of the step under way, a step more, and M/D/1 on the own rank.
-Where there are fewer requests than ranks, a round is shorter by what experts are spared, linear in their number.
-Source: M/D/1 mean wait, Pollaczek-Khinchine; chunked prefill, SARATHI, arXiv:2308.16369.
+Lengths are the mean ones. A burst at the start, queues that drain, length distributions and preemption belong to the
+simulator, not here. Source: chunked prefill, SARATHI, arXiv:2308.16369.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlaplan.costs.factor import Memo
 from mlaplan.costs.roofline import ROUNDING, Numeric, ceil_div
-from mlaplan.costs.table import Columns, Table, size, through
-from mlaplan.serving import lockstep
+from mlaplan.costs.table import Columns, Table, distinct, size, through
+from mlaplan.serving import at_rate, lockstep, waiting
+from mlaplan.serving.load import FULL, Load, closed_loop, either, open_loop
 from mlaplan.serving.lockstep import Meeting, Ranks
+from mlaplan.strategy import NAMES
 
 if TYPE_CHECKING:
     from mlaplan.costs.engine import EngineCosts
     from mlaplan.workload import Workload
 
 
-READ = ("tp", "pp", "dp", "replicas", "batch", "mtp", "prefill_chunk")  # columns of a strategy that `served` reads
-# and of `costs.phases`, beside decode_s, prefill_s and prefill_pass_s
+# columns of `costs.phases` beside decode_s, prefill_s and prefill_pass_s
 MORE = ("prefill_late_s", "prefill_even_s", "prefill_lone_s", "prefill_host_s", "decode_core_s", "decode_gain_s")
+# what a rank is like whatever its slots: a strategy but for its batch, and where the pipeline is cut
+SLOTLESS = (*(name for name in NAMES if name != "batch"), "cut")
+# (rows, tokens per round) -> (the columns of their steps, new tokens of a prefill step)
+StepsOf = Callable[[Table, NDArray[np.float64]], tuple[Columns, NDArray[np.int64]]]
 MEETING = ("dp", "prefill_chunk", "mtp", "batch")  # what decides how prompts meet, beside the requests offered
 
 
@@ -104,54 +103,33 @@ def step_token_values(work: Workload, chunks: Sequence[int]) -> list[int]:
     return sorted({*whole, *(int(ceil_div(n, 2)) for n in whole)})
 
 
-def prompt_s(
-    table: Mapping[str, NDArray[Any]], work: Workload, engine: EngineCosts, prefill_s: Numeric, prefill_pass_s: Numeric,
-    step_tokens: NDArray[np.int64],
-) -> tuple[Numeric, Numeric]:  # fmt: skip
-    """(t_p, the time that one prompt takes of its rank; its own way through all chunks and stages), alone. [s]"""
-    balance = np.where(table["dp"] > 1, float(engine.prefill_balance), 1.0)
-    pieces = work.new_tokens / step_tokens
-    return pieces * prefill_s / balance, (np.maximum(pieces, 1.0) - 1.0) * prefill_s / balance + prefill_pass_s
-
-
 def front_end_s(engine: EngineCosts, work: Workload) -> float:
     """F: what a request spends outside the engine's slots. [s]"""
     return float(engine.front_end_s) + float(engine.front_end_per_token_s) * work.isl
 
 
-class _Load(NamedTuple):
-    """A rank under its load, per row. Times in seconds."""
-
-    request_s: Numeric  # of the rank that a request takes: 1 / X where the rank is never idle
-    wait_s: Numeric  # for earlier prompts, and in lockstep for the step under way
-    service_s: Numeric  # from there to the first token
-    share: Numeric  # of the time that prompts take
-    round_s: Numeric  # of a decode round, prompts in between included
-
-
 def served(
     table: Table, work: Workload, engine: EngineCosts, tokens: Numeric, decode_s: Numeric, prefill_s: Numeric,
     prefill_pass_s: Numeric, step_tokens: NDArray[np.int64], more: Mapping[str, Numeric] | None = None,
-    memo: Memo | None = None,
+    memo: Memo | None = None, steps_of: StepsOf | None = None,
 ) -> Columns:  # fmt: skip
     """TTFT, TPOT, throughput of every row. Columns: ttft_s, tpot_s, requests_per_s, tok_s_chip, tok_s_user...
 
     decode_s: one round; prefill_s, prefill_pass_s: one step of `step_tokens` in steady state, and through all
     stages; tokens: per round and sequence. more: the columns `MORE`; without them a last chunk is like the others, a
     prompt costs as much alone as with others, and a round's time does not depend on the context.
-    memo: of tables of this workload, whose `tokens` follow from the depth of drafts.
+    memo: of tables of this workload, whose `tokens` follow from the depth of drafts. steps_of: prices the steps of rows
+    like these with another batch; needed at a request rate, where table has all columns of a strategy and `cut`.
     """
     more = {} if more is None else more
-    joint, ranks = np.asarray(table["dp"] > 1), table["dp"] * table["replicas"]
+    ranks = table["dp"] * table["replicas"]
     slots, b = table["batch"].astype(np.float64), _in_flight(table, work)
     rounds = (work.osl - 1) / tokens
     if (gain := more.get("decode_gain_s")) is not None and np.any(gain):
-        decode_s = decode_s - _spared_s(table, work, b, rounds, decode_s, gain)
+        decode_s = decode_s - _spared_s(table, b, gain)
     columns = {**more, "decode_s": decode_s, "prefill_s": prefill_s, "prefill_pass_s": prefill_pass_s}
-    k = in_lockstep(table, work, engine, b, rounds, columns, step_tokens) if joint.any() else None
-    one = None if joint.all() else _single(table, work, engine, b, rounds, columns, step_tokens)
-    together = None if k is None else _together(k, _meeting(k, table, work, engine, tokens, memo))
-    load = _either(joint, together, None if one is None else one.closed())
+    k = in_lockstep(table, work, engine, b, rounds, columns, step_tokens)
+    load = closed_loop(k, _meeting(k, table, work, engine, tokens, memo))
     # a closed loop's wait is spent in a slot
     held = load.service_s + load.wait_s
     # a rank with less than one request in flight is idle part of the time, and else like one with one
@@ -160,102 +138,79 @@ def served(
     queue: Numeric = 0.0
     if work.concurrency is not None:
         queue = np.maximum(_offered(table, work) - slots, 0.0) / rate
-    share = load.share if one is None else np.where(joint, load.share, rate * one.prompt_s)
     capacity, sequences = rate * ranks, b
     total = capacity
     tpot = (in_flight - held) / (rounds * tokens) if work.osl > 1 else np.full(slots.shape, np.nan)
     if work.rate is not None:
-        arriving = work.rate / ranks
-        together = None if k is None else _together_at(k, arriving)
-        at_rate = _either(joint, together, None if one is None else one.open(arriving))
+        assert steps_of is not None
+        free, there = _at_rate(table, work, engine, tokens, steps_of)
         # an open loop queues before a slot; with more in flight than slots the rank is full
-        there = arriving * (at_rate.service_s + rounds * at_rate.round_s)
         keeps = there <= b
-        share = np.where(keeps, at_rate.share, share)
-        load = _either(keeps, at_rate, load._replace(wait_s=at_rate.wait_s))
+        full = load._replace(wait_s=open_loop(k, work.rate / ranks).wait_s)
+        load = either(keeps, free, full)
+        stay = np.where(keeps, free.service_s + rounds * free.round_s, in_flight)
+        queue = _slot_wait_s(np.where(keeps, there / b, work.rate / capacity), b * table["dp"], stay)
         total, sequences = np.minimum(capacity, work.rate), np.minimum(there, b)
-        tpot = np.where(keeps, at_rate.round_s / tokens, tpot) if work.osl > 1 else tpot
-    waiting = load.wait_s + queue
+        tpot = np.where(keeps, free.round_s / tokens, tpot) if work.osl > 1 else tpot
+    waited = load.wait_s + queue
     return {
-        "ttft_s": waiting + (load.service_s + front_end_s(engine, work)),
-        "queue_s": waiting,
+        "ttft_s": waited + (load.service_s + front_end_s(engine, work)),
+        "queue_s": waited,
         "tpot_s": tpot,
         "requests_per_s": total,
         "capacity_per_s": capacity,
         "tok_s_chip": total * work.osl / (table["tp"] * table["pp"] * ranks),
         "tok_s_user": 1.0 / tpot,
-        "prefill_share": np.minimum(np.maximum(share, 0.0), 1.0),
+        "prefill_share": np.minimum(np.maximum(load.share, 0.0), 1.0),
         "sequences": sequences,
     }
 
 
-class _Single(NamedTuple):
-    """Ranks that step alone. Times in seconds."""
+def _at_rate(
+    table: Table, work: Workload, engine: EngineCosts, tokens: Numeric, steps_of: StepsOf
+) -> tuple[Load, Numeric]:
+    """The load under which each rank keeps what the rate brings it, and sequences in flight: the same for any slots."""
+    assert work.rate is not None
+    of_depth = np.ones(int(table["mtp"].max(initial=0)) + 1)
+    of_depth[table["mtp"]] = tokens
+    u, index = distinct(table, SLOTLESS)
+    per_round, arriving = of_depth[u["mtp"]], work.rate / (u["dp"] * u["replicas"])
+    rounds = (work.osl - 1) / per_round
 
-    prompt_s: Numeric  # t_p
-    service_s: Numeric
-    request_s: Numeric
-    sequences: Numeric
-    decode_s: Numeric
+    def load_at(sequences: NDArray[np.int64], alone: NDArray[np.bool_]) -> Load:
+        rows = u.having(batch=sequences)
+        columns, step_tokens = steps_of(rows, per_round)
+        columns["decode_s"] = columns["decode_s"] - alone * columns["decode_gain_s"]
+        there = np.where(alone, 1.0 / u["dp"], sequences)
+        return open_loop(in_lockstep(rows, work, engine, there, rounds, columns, step_tokens), arriving)
 
-    def closed(self) -> _Load:
-        rho = np.minimum(np.minimum(self.sequences, 1.0) * self.prompt_s / self.request_s, 1.0)
-        wait = np.minimum(rho / 2.0, np.maximum(self.sequences, 1.0) - 1.0) * self.prompt_s
-        return _Load(self.request_s, wait, self.service_s, rho, self.decode_s)
-
-    def open(self, rate: Numeric) -> _Load:
-        taken = np.minimum(rate * self.prompt_s, 1.0)
-        free = np.maximum(1.0 - taken, 1e-9)
-        wait = taken / (2.0 * free) * self.prompt_s
-        return _Load(self.request_s, wait, self.service_s, taken, self.decode_s / free)
-
-
-def _single(
-    table: Mapping[str, NDArray[Any]], work: Workload, engine: EngineCosts, sequences: Numeric, rounds: Numeric,
-    columns: Mapping[str, Numeric], step_tokens: NDArray[np.int64],
-) -> _Single:  # fmt: skip
-    """The rows as ranks that step alone."""
-    decode_s, passes = columns["decode_s"], np.maximum(work.new_tokens / step_tokens, 1.0)
-    t_p, first = prompt_s(table, work, engine, columns["prefill_s"], columns["prefill_pass_s"], step_tokens)
-    first = first + columns.get("prefill_late_s", 0.0)
-    service = first + decode_s * (np.ceil(passes) if engine.mixed_prefill else 1.0) * (sequences > 1.0)
-    return _Single(t_p, service, t_p + rounds * decode_s / np.maximum(sequences, 1.0), sequences, decode_s)
+    load, there = at_rate.settle(load_at, arriving, rounds, u["dp"], int(table["batch"].max(initial=1)))
+    return Load(*(x[index] for x in load)), there[index]
 
 
-def _either(where: NDArray[np.bool_], one: _Load | None, other: _Load | None) -> _Load:
-    """Row by row one or the other, of which one may be needed nowhere."""
-    if one is None or other is None:
-        found = one or other
-        assert found is not None
-        return found
-    return _Load(*(np.where(where, a, b) for a, b in zip(one, other, strict=True)))
+def _slot_wait_s(load: Numeric, slots: Numeric, stay_s: Numeric) -> Numeric:
+    """Wait for a slot at a request rate, as in front of servers; of more than the slots complete it has no mean. [s]"""
+    return np.where(load < 1.0, waiting.mean_s(np.minimum(load, FULL), slots, stay_s), 0.0)
 
 
-def _spared_s(
-    table: Mapping[str, NDArray[Any]], work: Workload, b: Numeric, rounds: Numeric, decode_s: Numeric,
-    gain_s: Numeric,
-) -> Numeric:  # fmt: skip
-    """Time that a round is shorter where there are fewer sequences than ranks, linear in their number. [s]
-
-    A closed loop has them always; of an open one there is one at least in a round, and more as in M/G/oo.
-    """
+def _spared_s(table: Mapping[str, NDArray[Any]], b: Numeric, gain_s: Numeric) -> Numeric:
+    """Time that a round is shorter where there are fewer sequences than ranks, linear in their number. [s]"""
     ranks = np.maximum(table["dp"], 2)
-    there = b if work.rate is None else work.rate / (table["dp"] * table["replicas"]) * rounds * decode_s + 1.0 / ranks
-    return gain_s * (1.0 - np.clip(there, 1.0 / ranks, 1.0)) / (1.0 - 1.0 / ranks)
+    return gain_s * (1.0 - np.clip(b, 1.0 / ranks, 1.0)) / (1.0 - 1.0 / ranks)
 
 
 def in_lockstep(
     table: Mapping[str, NDArray[Any]], work: Workload, engine: EngineCosts, sequences: Numeric, rounds: Numeric,
     columns: Mapping[str, Numeric], step_tokens: NDArray[np.int64],
 ) -> Ranks:  # fmt: skip
-    """The rows as ranks that step together; those with one rank mean nothing. columns: as `costs.phases` gives them."""
+    """The rows as ranks that step together. columns: as `costs.phases` gives them."""
     one, late = columns["prefill_s"], columns.get("prefill_late_s", 0.0)
     decoding, chunk = sequences * (1.0 + table["mtp"]), table["prefill_chunk"]
     room: Numeric = np.maximum(chunk // step_tokens, 1)
     if engine.mixed_prefill:
         room = np.maximum(chunk - decoding, 1.0) / step_tokens
     return Ranks(
-        np.maximum(table["dp"], 2), sequences, rounds, columns["decode_s"], columns.get("decode_core_s", 0.0),
+        table["dp"], sequences, rounds, columns["decode_s"], columns.get("decode_core_s", 0.0),
         columns.get("prefill_even_s", one), columns.get("prefill_lone_s", one), work.new_tokens / step_tokens,
         decoding / step_tokens, room, table["mtp"] > 0, engine.mixed_prefill,
         columns.get("prefill_host_s", 0.0), columns["prefill_pass_s"] - one + late,
@@ -293,35 +248,3 @@ def _in_flight(table: Mapping[str, NDArray[Any]], work: Workload) -> Numeric:
 def _offered(table: Mapping[str, NDArray[Any]], work: Workload) -> Numeric:
     assert work.concurrency is not None
     return work.concurrency / (table["dp"] * table["replicas"])
-
-
-def _together(k: Ranks, met: Meeting) -> _Load:
-    """Closed loop: a request is sent when a step ends, seen in the one after it, and computed from the next one on."""
-    slot, others = lockstep.closed(k, met), k.sequences * k.ranks > 1.0
-    own = k.passes * lockstep.own_step_s(k, slot, others, met)
-    ahead = np.minimum(slot.units / 2.0, np.maximum(k.sequences - 1.0, 0.0)) * own
-    # steps that begin and end meanwhile are short ones
-    steps = 1.0 + (np.ceil(k.front_s / k.decode_s) - 1.0) * (1.0 - slot.some) if k.front_s else 0.0
-    seen = np.maximum(steps * slot.seconds - k.front_s, 0.0) + slot.seconds
-    taken = lockstep.request_s(k, slot) * np.minimum(k.sequences, 1.0)
-    if not np.all(others):
-        seen, taken = np.where(others, seen, 0.0), np.where(others, taken, 0.0)
-    wait, service = ahead + seen, own + k.drain_s
-    if not k.mixed:
-        round_s = slot.seconds / np.maximum(slot.rounds_share, 1e-9)
-        return _Load(taken, wait, service, slot.with_prompts, round_s)
-    # a round is a step; where the chunk leaves prompts too little room, they wait
-    wait = np.maximum(wait, np.maximum(k.sequences, 1.0) * taken - service - k.rounds * slot.seconds)
-    return _Load(taken, wait, service, slot.with_prompts, slot.seconds)
-
-
-def _together_at(k: Ranks, rate: Numeric) -> _Load:
-    """Open loop: a request comes at any time of a step, where there is one; its rank is an M/D/1 queue for prompts."""
-    slot = lockstep.open_loop(k, rate)
-    each = slot.seconds / np.maximum(slot.rounds_share, 1e-9)
-    # some request is in decode or its prompt under way, as in M/G/oo
-    meets = -np.expm1(-k.ranks * rate * (k.rounds * each + k.passes * slot.seconds))
-    own = k.passes * lockstep.own_step_s(k, slot, k.sequences * k.ranks > 1.0)
-    rho = np.minimum(rate * own * np.minimum(k.units, 1.0), 1.0)
-    wait = rho / (2.0 * np.maximum(1.0 - rho, 1e-9)) * own + meets * (slot.rest_s + slot.seconds)
-    return _Load(lockstep.request_s(k, slot), wait, own + k.drain_s, slot.with_prompts, each)

@@ -187,8 +187,9 @@ class Planner:
         """Each strategy and the first rule that it breaks under its load, in words."""
         q, table = loads[0], Table(to_table(strategies))
         tokens = pricing.tokens_per_step(q, table, self.study.given.tokens_per_step)
-        columns, step_tokens = pricing.steps(q, table, tokens, Memo(), detail=True)
-        columns |= detail.served(loads, np.arange(len(loads)), table, tokens, columns, step_tokens)
+        memo = Memo()
+        columns, step_tokens = pricing.steps(q, table, tokens, memo, detail=True)
+        columns |= detail.served(loads, np.arange(len(loads)), table, tokens, columns, step_tokens, memo)
         cells: dict[str, Any] = {**table, **columns}
         out = []
         for i, (load, strategy) in enumerate(zip(loads, strategies, strict=True)):

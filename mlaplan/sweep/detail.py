@@ -21,7 +21,6 @@ from mlaplan.costs.step import ROUTED, Setting
 from mlaplan.costs.table import Columns, Table, distinct, size
 from mlaplan.pricing import acceptance
 from mlaplan.rules.rule import Question
-from mlaplan.serving import steady
 from mlaplan.strategy import CODED, NAMES, from_row
 
 Floats = NDArray[np.float64]
@@ -67,9 +66,19 @@ def columns(
     q, n = loads[0], size(table)
     tokens = pricing.tokens_per_step(q, table, tokens_given)
     steps, step_tokens = pricing.steps(q, table, tokens, memo, detail=True)
-    of_load = served(loads, which, table, tokens, steps, step_tokens)
-    d, p = _steps(q, table, steps, step_tokens, memo)
-    routing = _routing(q, table, steps["decode_s"], memo, ends)
+    of_load = served(loads, which, table, tokens, steps, step_tokens, memo)
+    decoding, round_s, known = table, steps, memo
+    if any(one.workload.rate is not None for one in loads):  # the round of those that are there, as `explain` shows it
+        rated = np.array([one.workload.rate is not None for one in loads])[which]
+        there = np.where(rated, np.clip(np.rint(of_load["sequences"]), 1, table["batch"]), table["batch"])
+        decoding, known = Table({**table, "batch": there.astype(np.int64)}), Memo()
+        nothing = np.zeros(n)
+        round_s = phases.decode(
+            q.setting, decoding, q.workload.mean_context, q.budget, nothing, known, detail=True, cut=steps["cut"]
+        )
+        ends = Ends.of(q.setting)
+    d, p = _steps(q, table, steps, step_tokens, memo, decoding, round_s["decode_s"], known)
+    routing = _routing(q, decoding, round_s["decode_s"], known, ends)
     out: dict[str, Any] = {"label": _labels(table)}
     for name in NAMES:
         out[name] = np.array(CODED[name], dtype=object)[table[name]] if name in CODED else table[name]
@@ -80,7 +89,7 @@ def columns(
     in_flight = of_load["sequences"] * table["dp"] * table["replicas"]
     out |= {"queue_s": of_load["queue_s"], "prefill_share": of_load["prefill_share"]}
     out["in_flight"] = np.where(np.isnan(given), in_flight, given)
-    out |= {"decode_step_s": d.value, "decode_comm_share": np.maximum(steps["decode_comm_s"], 0.0) / d.value}
+    out |= {"decode_step_s": d.value, "decode_comm_share": np.maximum(round_s["decode_comm_s"], 0.0) / d.value}
     out |= {"prefill_step_s": p.value, "prefill_comm_share": np.maximum(steps["prefill_comm_s"], 0.0) / p.value}
     held = capacity.sequence_tokens(table, q.budget.max_context) * table["batch"]
     total = steps["weight_bytes"] + steps["other_bytes"] + held * steps["kv_bytes_per_token"]
@@ -99,7 +108,7 @@ def _labels(table: Table) -> NDArray[Any]:
 
 def served(
     loads: Sequence[Question], which: NDArray[np.intp], table: Table, tokens: Floats, steps: Columns,
-    step_tokens: NDArray[np.int64],
+    step_tokens: NDArray[np.int64], memo: Memo,
 ) -> Columns:  # fmt: skip
     """Served figures of every row under its own load."""
     out: Columns = {}
@@ -107,23 +116,22 @@ def served(
         rows = np.flatnonzero(which == i)
         if not len(rows):
             continue
-        sub = table.of(steady.READ, rows)
-        decode_s, prefill_s, pass_s = (steps[name][rows] for name in ("decode_s", "prefill_s", "prefill_pass_s"))
-        found = steady.served(
-            sub, load.workload, load.setting.engine, tokens[rows], decode_s, prefill_s, pass_s, step_tokens[rows],
-            {name: steps[name][rows] for name in steady.MORE},
-        )  # fmt: skip
+        sub, own = table.of(NAMES, rows), {name: steps[name][rows] for name in pricing.SERVED_OF}
+        found = pricing.served(load, sub, tokens[rows], own, step_tokens[rows], memo)
         for name, column in found.items():
             out.setdefault(name, np.zeros(size(table)))[rows] = column
     return out
 
 
-def _steps(q: Question, table: Table, steps: Columns, step_tokens: NDArray[np.int64], memo: Memo) -> tuple[Band, Band]:
-    """Decode round and prefill step with their bands."""
+def _steps(
+    q: Question, table: Table, steps: Columns, step_tokens: NDArray[np.int64], memo: Memo, decoding: Table,
+    round_s: Floats, known: Memo,
+) -> tuple[Band, Band]:  # fmt: skip
+    """Decode round and prefill step with their bands. decoding, round_s, known: rows, times and memo of the round."""
     s, cut, prompts = q.setting, steps["cut"], Prefill(q.workload.new_tokens, q.workload.prefix_tokens)
-    d = spread.decode(s, table, q.workload.mean_context, steps["decode_s"], cut, memo)
+    d = spread.decode(s, decoding, q.workload.mean_context, round_s, cut, known)
     p = spread.prefill(s, table, step_tokens, prompts, steps["prefill_pass_s"], cut, memo)
-    return _around(steps["decode_s"], *d), _around(steps["prefill_pass_s"], *p)
+    return _around(round_s, *d), _around(steps["prefill_pass_s"], *p)
 
 
 def _around(value: Floats, down: Floats, up: Floats) -> Band:

@@ -22,13 +22,11 @@ from mlaplan.costs.table import Columns, Table, size
 from mlaplan.rules import of_stage
 from mlaplan.rules.rule import Question
 from mlaplan.search import BLOCK_ROWS, Misfit
-from mlaplan.serving import steady
-from mlaplan.strategy import from_row
+from mlaplan.strategy import NAMES, from_row
 from mlaplan.sweep import batches
 from mlaplan.sweep.batches import Wanted
 from mlaplan.sweep.ground import Ground, limits
 
-STEPS = ("decode_s", "prefill_s", "prefill_pass_s")
 CANDIDATES = 250  # best structures among which the simplest goes first, as many as `recommend` looks at
 
 
@@ -129,7 +127,7 @@ def _keep_of_block(
     for part in _slices(points[0], block, tokens, memo):
         for i, q in enumerate(points):
             chosen = rows.rows_of(i, part.table)
-            place, value = _keep_of_slice(q, part, chosen, objective, plans, kept[i])
+            place, value = _keep_of_slice(q, part, chosen, objective, plans, kept[i], memo)
             if len(place):
                 places[i].append(place + start)
                 values[i].append(value)
@@ -143,7 +141,7 @@ def _keep_of_block(
 
 
 def _keep_of_slice(
-    q: Question, part: _Slice, chosen: NDArray[np.intp] | slice, objective: str, plans: str, kept: Kept
+    q: Question, part: _Slice, chosen: NDArray[np.intp] | slice, objective: str, plans: str, kept: Kept, memo: Memo
 ) -> tuple[NDArray[np.intp], Columns]:
     """(rows of the slice that a point keeps, their values)."""
     n = size(part.table) if isinstance(chosen, slice) else len(chosen)
@@ -156,12 +154,8 @@ def _keep_of_slice(
     nothing: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
     if not isinstance(chosen, slice) and not len(chosen):
         return nothing, {}
-    table = part.table.of(steady.READ, chosen)
-    decode_s, prefill_s, pass_s = (part.steps[name][chosen] for name in STEPS)
-    served = steady.served(
-        table, q.workload, q.setting.engine, part.tokens[chosen], decode_s, prefill_s, pass_s,
-        part.step_tokens[chosen], {name: part.steps[name][chosen] for name in steady.MORE},
-    )  # fmt: skip
+    steps = {name: part.steps[name][chosen] for name in pricing.SERVED_OF}
+    served = pricing.served(q, part.table.of(NAMES, chosen), part.tokens[chosen], steps, part.step_tokens[chosen], memo)
     good = _meets(q, served, kept)
     rows = np.arange(size(part.table)) if isinstance(chosen, slice) else chosen
     if good is not None and not len(good):
@@ -170,7 +164,7 @@ def _keep_of_slice(
     if good is not None:
         rows, served = rows[good], {name: column[good] for name, column in served.items()}
     value = {
-        "value": ranking.score(served, objective, q.workload.osl), "tie": np.nan_to_num(served["tpot_s"]),
+        "value": ranking.score(served, objective, q.workload.osl), "tie": ranking.latency(served, q.workload.osl),
         "x": served["tok_s_chip"], "y": np.nan_to_num(served["tok_s_user"]),
     }  # fmt: skip
     best = _reduced(part.table["structure"][rows], value, plans)

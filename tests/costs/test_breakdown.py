@@ -3,16 +3,18 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scalar.cases import WORKLOADS, examples, question, strategies
 
 from mlaplan import plan
-from mlaplan.costs import params
+from mlaplan.costs import params, phases
 from mlaplan.costs.engine import exactly
 from mlaplan.costs.machine import bound_of
 from mlaplan.costs.roofline import BOUNDS
+from mlaplan.costs.table import Table
 from mlaplan.explain import explain
 from mlaplan.strategy import Strategy, to_table
 from mlaplan.workload import Workload
@@ -39,6 +41,11 @@ def test_operators_sum_to_the_step_of_the_table(names, data):
     strategy = data.draw(strategies(q.setting.model, q.setting.chip))
     found = explain(q, strategy)
     columns = {name: float(column[0]) for name, column in plan.price(q, to_table([strategy]), detail=True).items()}
+    if found.decoding != strategy.batch:  # the round of the sequences that a request rate keeps there
+        fewer, cut = Table(to_table([replace(strategy, batch=found.decoding)])), np.array([int(columns["cut"])])
+        context, none = q.workload.mean_context, np.zeros(1)
+        shown = phases.decode(q.setting, fewer, context, q.budget, none, detail=True, cut=cut)
+        columns |= {name: float(shown[name][0]) for name in ("decode_s", "decode_comm_s")}
     for phase, step_s, comm_s in (
         (found.decode, columns["decode_s"], columns["decode_comm_s"]),
         (found.prefill, columns["prefill_pass_s"], None),

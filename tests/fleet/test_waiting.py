@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlaplan.fleet import queueing, waiting
+from mlaplan.fleet import queueing
+from mlaplan.serving import waiting
 
 
 @given(st.floats(0.01, 0.99))

@@ -30,9 +30,16 @@ def price(q: Any, st: Any, tokens_given: float | None = None) -> dict[str, float
     out = decode_round(case, st, options, work.mean_context, q.budget)
     if work.concurrency is None and work.rate is None:  # there are never fewer sequences than slots
         out["decode_gain_s"] = 0.0
-    out |= prefill_round(case, st, options[int(out["cut"])], step_tokens, work)
-    out |= serving.served(case.engine, st, work, tokens, out, step_tokens)
-    return out
+    cut = int(out["cut"])
+    out |= prefill_round(case, st, options[cut], step_tokens, work)
+
+    def of_batch(batch: int) -> tuple[dict[str, float], int]:
+        other = replace(st, batch=batch)
+        new = prefill_step_tokens(other, work, tokens)
+        x = decode_round(case, other, options, work.mean_context, q.budget, cut)
+        return x | prefill_round(case, other, options[cut], new, work), new
+
+    return out | serving.served(case.engine, st, work, tokens, out, step_tokens, of_batch)
 
 
 def stages(model: Any, layers_per_stage: tuple[int, ...]) -> list[Stage]:
@@ -110,8 +117,11 @@ def send_time(case: Case, st: Any, tokens: float) -> float:
     return links.send(case.chip, 2 * tokens * case.model.hidden_size * WIRE / st.tp, crosses)
 
 
-def decode_round(case: Case, st: Any, options: list[list[Stage]], context: int, budget: Any) -> dict[str, float]:
-    """m micro-batches through p stages: max(m (slowest + send), sum + p send); the fastest cut that holds enough."""
+def decode_round(
+    case: Case, st: Any, options: list[list[Stage]], context: int, budget: Any, given: int | None = None
+) -> dict[str, float]:
+    """m micro-batches through p stages: max(m (slowest + send), sum + p send); the fastest cut that holds enough, or
+    the given one."""
     model, halves = case.model, 1 + st.two_batch_overlap
     m = min(st.pp, st.batch)
     seqs = math.ceil(math.ceil(st.batch / m) / halves)
@@ -138,13 +148,12 @@ def decode_round(case: Case, st: Any, options: list[list[Stage]], context: int, 
     enough = [i for i, (_, _, room) in enumerate(found) if room[0] >= need]
     roomiest = max(range(len(found)), key=lambda i: found[i][2][0])
     cut = min(enough, key=lambda i: found[i][0]) if enough else roomiest
+    cut = cut if given is None else given
     round_s, r, room = found[cut]
-    core = 0.0
-    if st.dp > 1:
-        # what the context adds to the attention of all layers, shared evenly by the stages
-        bare = {n: attention.decode(case, a, replace(shape, context=1)) for n, a in model.attention.items()}
-        each = sum(run.count * _context_s(attn[n], bare[n]) for run in model.layers for n in run.attention)
-        core = m / st.pp * halves * each
+    # what the context adds to the attention of all layers, shared evenly by the stages
+    bare = {n: attention.decode(case, a, replace(shape, context=1)) for n, a in model.attention.items()}
+    each = sum(run.count * _context_s(attn[n], bare[n]) for run in model.layers for n in run.attention)
+    core = m / st.pp * halves * each
     gain = 0.0
     if st.dp > 1 and st.batch == 1:
         alone = {n: feed_forward.block(case, f, t, ranks, True, alone=True) for n, f in model.ffn.items()}
@@ -181,10 +190,15 @@ def prefill_round(case: Case, st: Any, option: list[Stage], step_tokens: int, wo
     )
     r = over_stages(blocks, option, float(e.step_overhead_s), float(e.prefill_layer_host_s))
     send = send_time(case, st, step_tokens)
-    out = {"prefill_late_s": 0.0} | dict.fromkeys(
-        ("prefill_even_s", "prefill_lone_s", "prefill_host_s"), r.worst_s + send
-    )
     held_cores, overhead = e.dispatch_cores / float(case.chip.cores), float(e.step_overhead_s)
+    even = over_stages(blocks, option, overhead, 0.0).worst_s + send
+    layers = max(sum(stage.layers.values()) for stage in option)
+    out = {
+        "prefill_late_s": 0.0,
+        "prefill_even_s": even,
+        "prefill_lone_s": even,
+        "prefill_host_s": float(e.prefill_layer_host_s) * layers + overhead + send,
+    }
     if st.pp > 1 and step_tokens < shape.new:
         # the last chunk attends to all before it
         new = min(t * halves, shape.new)
@@ -196,11 +210,7 @@ def prefill_round(case: Case, st: Any, option: list[Stage], step_tokens: int, wo
     if st.dp > 1:
         alone = {n: feed_forward.block(case, f, t, ranks, False, alone=True) for n, f in model.ffn.items()}
         lone = blocks._replace(layer=_layers(option, attn, alone, halves, float(e.overlap_fraction), held_cores))
-        even = over_stages(blocks, option, overhead, 0.0).worst_s + send
-        out["prefill_even_s"] = even
         out["prefill_lone_s"] = min(over_stages(lone, option, overhead, 0.0).worst_s + send, even)
-        layers = max(sum(stage.layers.values()) for stage in option)
-        out["prefill_host_s"] = float(e.prefill_layer_host_s) * layers + overhead + send
     return out | {
         "prefill_s": r.worst_s + send,
         "prefill_pass_s": r.total_s + st.pp * send,

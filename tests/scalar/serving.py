@@ -1,8 +1,9 @@
-"""What one strategy serves: a rank by itself, and ranks that step together."""
+"""What one strategy serves: ranks, one or several, that step together."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -17,40 +18,46 @@ class Load(NamedTuple):
     round_s: float
 
 
-def served(e: Any, st: Any, work: Any, tokens: float, x: dict[str, float], step_tokens: int) -> dict[str, float]:
-    """X = min(1 / (t_p + n t_d / b), b / (W + S + n t_d)), and by Little's law what follows from it."""
+Steps = Callable[[int], tuple[dict[str, float], int]]  # of a batch, at the cut of the plan
+
+
+def served(
+    e: Any, st: Any, work: Any, tokens: float, x: dict[str, float], step_tokens: int, steps: Steps
+) -> dict[str, float]:
+    """X = min(mu / (c' tau), b / (W + S + n t_d)), and by Little's law what follows from it."""
     ranks, chips = st.dp * st.replicas, st.tp * st.dp * st.pp * st.replicas
     offered = None if work.concurrency is None else work.concurrency / ranks
     b = float(st.batch) if offered is None else min(float(st.batch), offered)
-    arriving = None if work.rate is None else work.rate / ranks
     n = (work.osl - 1) / tokens
     front = float(e.front_end_s) + float(e.front_end_per_token_s) * work.isl
     t_d = x["decode_s"]
     if x["decode_gain_s"]:
-        there = b if arriving is None else arriving * n * t_d + 1 / st.dp
-        t_d -= x["decode_gain_s"] * (1 - min(max(there, 1 / st.dp), 1.0)) / (1 - 1 / st.dp)
+        t_d -= x["decode_gain_s"] * (1 - min(max(b, 1 / st.dp), 1.0)) / (1 - 1 / st.dp)
         x = x | {"decode_s": t_d}
-    if st.dp == 1:
-        closed, at_rate = _alone(e, work, x, step_tokens, b, n, arriving)
-    else:
-        together = Together(e, st, work, x, step_tokens, b, n, front)
-        closed, at_rate = together.closed(), together.at(arriving) if arriving is not None else None
-    present, active = min(b, 1.0), max(b, 1.0)
-    held = closed.service_s + closed.wait_s
-    stay = max(active * closed.request_s, held + n * t_d)
-    rate = present * active / stay
+    together = Together(e, st, work, x, step_tokens, b, n, front)
+    load = together.closed()
+    held = load.service_s + load.wait_s
+    stay = max(max(b, 1.0) * load.request_s, held + n * t_d)
+    rate = b / stay
     queue = 0.0 if offered is None else max(offered - st.batch, 0.0) / rate
-    total, tpot, wait, service, share, there = rate * ranks, NAN, closed.wait_s, closed.service_s, closed.share, b
-    if st.dp == 1:
-        share = rate * (work.isl - work.prefix_tokens) / step_tokens * x["prefill_s"]
+    total, tpot, wait, service, share, there = rate * ranks, NAN, load.wait_s, load.service_s, load.share, b
     if n > 0:
         tpot = (stay - held) / (n * tokens)
-    if at_rate is not None:
-        total, wait = min(total, work.rate), at_rate.wait_s
-        flying = arriving * (at_rate.service_s + n * at_rate.round_s)
+    if work.rate is not None:
+        arriving = work.rate / ranks
+        total = min(total, work.rate)
+        free, flying = settled(e, st, work, n, front, arriving, steps)
         there = min(flying, b)
+        busy = flying / b if flying <= b else arriving / rate
+        if busy < 1.0:
+            busy = min(busy, 1.0 - 1e-9)
+            held = free.service_s + n * free.round_s if flying <= b else stay
+            queue = held / (2.0 * b * st.dp) * busy ** (math.sqrt(2.0 * (b * st.dp + 1.0)) - 1.0) / (1.0 - busy)
         if flying <= b:
-            service, share, tpot = at_rate.service_s, at_rate.share, at_rate.round_s / tokens if n > 0 else NAN
+            wait, service, share = free.wait_s, free.service_s, free.share
+            tpot = free.round_s / tokens if n > 0 else NAN
+        else:
+            wait = together.at(arriving).wait_s
     return {
         "ttft_s": wait + queue + service + front,
         "queue_s": wait + queue,
@@ -64,23 +71,32 @@ def served(e: Any, st: Any, work: Any, tokens: float, x: dict[str, float], step_
     }
 
 
-def _alone(
-    e: Any, work: Any, x: dict[str, float], step_tokens: int, b: float, n: float, arriving: float | None
-) -> tuple[Load, Load | None]:
-    """One rank: a prompt holds up its own decode only."""
-    t_d, pieces = x["decode_s"], (work.isl - work.prefix_tokens) / step_tokens
-    t_p, passes = pieces * x["prefill_s"], max(pieces, 1.0)
-    mixing = (t_d * (math.ceil(passes) if e.mixed_prefill else 1)) if b > 1 else 0.0
-    service = (passes - 1.0) * x["prefill_s"] + x["prefill_pass_s"] + x["prefill_late_s"] + mixing
-    present, active = min(b, 1.0), max(b, 1.0)
-    busy = t_p + n * t_d / active
-    rho = min(present * t_p / busy, 1.0)
-    closed = Load(busy, min(rho / 2.0, active - 1.0) * t_p, service, rho, t_d)
-    if arriving is None:
-        return closed, None
-    taken = min(arriving * t_p, 1.0)
-    free = max(1.0 - taken, 1e-9)
-    return closed, Load(busy, taken / (2.0 * free) * t_p, service, taken, t_d / free)
+def settled(e: Any, st: Any, work: Any, n: float, front: float, rate: float, steps: Steps) -> tuple[Load, float]:
+    """g = 1/D + l n tau(g), tau linear between 1/D, 1, 2, 3, 4, 6, 8...: (what a rank is like, sequences in flight)."""
+    top = max(4096, st.batch)
+    grid = [m for k in range(40) for m in (1 << k, 3 << k >> 1)]
+    grid = sorted({m for m in grid if m < top} | {min(1 << k for k in range(40) if 1 << k >= top)})
+
+    def at(place: int) -> tuple[Load, float]:
+        x, step_tokens = steps(grid[max(place - 1, 0)])
+        sequences = float(grid[place - 1])
+        if place == 0:
+            sequences = 1 / st.dp
+            x = x | {"decode_s": x["decode_s"] - x["decode_gain_s"]}
+        load = Together(e, st, work, x, step_tokens, sequences, n, front).at(rate)
+        return load, 1 / st.dp + rate * n * load.round_s - sequences
+
+    low, high = 0, len(grid)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if at(middle)[1] > 0.0:
+            low = middle
+        else:
+            high = middle
+    (below, under), (above, over) = at(low), at(high)
+    part = 1.0 if over > 0.0 else under / (under - over) if under > over else 0.0
+    load = Load(*(u + part * (v - u) for u, v in zip(below, above, strict=True)))
+    return load, math.inf if over > 0.0 else rate * (load.service_s + n * load.round_s)
 
 
 class Together:
@@ -106,7 +122,7 @@ class Together:
         self.others = b * st.dp > 1.0
 
     def step(self, everyone: float, most: float, decoding: bool = True) -> float:
-        spread = (self.even - self.lone) * max(everyone - most, 0.0) / (self.d - 1.0)
+        spread = (self.even - self.lone) * max(everyone - most, 0.0) / max(self.d - 1.0, 1.0)
         prompts = self.least + (self.lone - self.least) * most + spread
         if not self.mixed or not decoding:
             return max(prompts, self.host)
@@ -188,9 +204,10 @@ class Together:
         rest = (some * long**2 + (1.0 - some) * self.t_d**2) / (2.0 * tau)
         meets = -math.expm1(-d * rate * (self.n * each + self.passes * tau))
         own = self.own(mu, some * most, some)
-        rho = min(rate * own * min(self.pieces, 1.0), 1.0)
-        wait = rho / (2.0 * max(1.0 - rho, 1e-9)) * own + meets * (rest + tau)
-        return Load(0.0, wait, own + self.drain, share, each)
+        places = max(math.floor(self.room), 1.0)
+        rho = min(rate * own * min(self.pieces, 1.0) / places, 1.0 - 1e-9)
+        queue = own / (2.0 * places) * rho ** (math.sqrt(2.0 * (places + 1.0)) - 1.0) / (1.0 - rho)
+        return Load(self.pieces * tau / mu, queue + meets * (rest + tau), own + self.drain, share, each)
 
 
 NODES = [1e-3 * 256e3 ** (i / 159) for i in range(160)]
@@ -207,8 +224,8 @@ def largest(ranks: int, mu: float) -> float:
 
 @cache
 def node(ranks: int, i: int) -> float:
-    mu, below, total = NODES[i], 0.0, 0.0
-    for j in range(int(mu + 12 * math.sqrt(mu) + 24)):
-        below = min(below + math.exp(j * math.log(mu) - mu - math.lgamma(j + 1.0)), 1.0)
-        total += 1.0 - below**ranks
+    mu, above, total = NODES[i], 0.0, 0.0
+    for j in reversed(range(int(mu + 12 * math.sqrt(mu) + 24))):
+        total += -math.expm1(ranks * math.log1p(-above)) if above < 1.0 else 1.0
+        above += math.exp(j * math.log(mu) - mu - math.lgamma(j + 1.0))
     return total

@@ -10,19 +10,33 @@ from hypothesis import strategies as st
 
 from mlaplan.costs.engine import exactly
 from mlaplan.costs.table import Table
-from mlaplan.serving import steady
+from mlaplan.serving import steady, waiting
 from mlaplan.strategy import Strategy, to_table
 from mlaplan.workload import Workload
 
 
 def served(work, decode_s=0.1, prefill_s=2.0, pass_s=None, tokens=1.0, step=None, engine=None, **degrees):
-    table = Table(to_table([Strategy(**degrees)]))
-    step = np.array([work.new_tokens if step is None else step])
+    """Served figures of one row whose steps take these times at any batch; a chunk holds one prompt's step."""
+    step = work.new_tokens if step is None else step
+    table = Table(to_table([Strategy(**{"prefill_chunk": step, **degrees})])).having(cut=np.zeros(1, dtype=np.int64))
+    pass_s = prefill_s if pass_s is None else pass_s
+    times = {"decode_s": decode_s, "prefill_s": prefill_s, "prefill_pass_s": pass_s, "decode_gain_s": 0.0}
+
+    def steps_of(rows, _):
+        return {name: np.full(len(rows["batch"]), x) for name, x in times.items()}, np.full(len(rows["batch"]), step)
+
     columns = steady.served(
         table, work, engine or r.engine(), np.array([tokens]), np.array([decode_s]), np.array([prefill_s]),
-        np.array([prefill_s if pass_s is None else pass_s]), step,
+        np.array([pass_s]), np.array([step]), steps_of=steps_of,
     )  # fmt: skip
     return {name: float(np.ravel(column)[0]) for name, column in columns.items()}
+
+
+def slots(b, n, c=1):
+    """(mu, mean slot) of one rank that computes prompts of c steps of 2 s first: mu (c + 1 + n / (1 - mu)) = c b."""
+    half = c + 1 + n + c * b
+    mu = (half - math.sqrt(half**2 - 4 * (c + 1) * c * b)) / (2 * (c + 1))
+    return mu, (1 - mu) * 0.1 + mu * 2.0
 
 
 # ---- drafts ----
@@ -88,16 +102,20 @@ def test_every_step_is_one_that_is_announced(isl, osl, batch, chunk):
 
 
 def test_a_closed_loop_by_hand():
-    # 11 tokens out: 10 rounds of 0.1 s shared by 4; a prompt takes 2 s: a request occupies 2 + 10 x 0.1 / 4 s
+    # 11 tokens out: 10 rounds of 0.1 s; in 0.258 of the slots there is a prompt of 2 s, so that one is 0.591 s long
     found = served(Workload(100, 11, concurrency=4), batch=4)
-    assert found["requests_per_s"] == pytest.approx(1 / 2.25)
-    assert found["tok_s_chip"] == pytest.approx(11 / 2.25)
-    # a prefill is under way for 2 / 2.25 of the time: half of one is waited for, then one's own, after a round
-    assert found["prefill_share"] == pytest.approx(2 / 2.25)
-    assert found["queue_s"] == pytest.approx(2 / 2.25)
-    assert found["ttft_s"] == pytest.approx(2 / 2.25 + 0.1 + 2.0)
-    # 4 in flight for 9 s each; what is left after the first token is 10 rounds
-    assert found["tpot_s"] == pytest.approx((4 * 2.25 - 2 / 2.25 - 2.1) / 10)
+    mu, tau = slots(4, 10)
+    assert (mu, tau) == (pytest.approx(0.2583, abs=1e-4), pytest.approx(0.5909, abs=1e-4))
+    # a request is there for two slots, and as many more as it takes to decode in ten
+    assert mu * (2 + 10 / (1 - mu)) == pytest.approx(4)
+    assert found["requests_per_s"] == pytest.approx(mu / tau)
+    assert found["tok_s_chip"] == pytest.approx(11 * mu / tau)
+    assert found["prefill_share"] == pytest.approx(2 * mu / tau)
+    # it waits for the step in which it is seen and half of another's prompt, then computes its own
+    assert found["queue_s"] == pytest.approx(tau + mu / 2 * 2.0)
+    assert found["ttft_s"] == pytest.approx(found["queue_s"] + 2.0)
+    # 4 in flight for 9.1 s each; what is left after the first token is 10 rounds
+    assert found["tpot_s"] == pytest.approx((4 * tau / mu - found["ttft_s"]) / 10)
     assert found["tok_s_user"] == pytest.approx(1 / found["tpot_s"])
 
 
@@ -122,7 +140,8 @@ def test_requests_above_the_slots_wait():
     found = served(Workload(100, 11, concurrency=10), batch=4)
     inside = served(Workload(100, 11, concurrency=4), batch=4)
     assert found["tpot_s"] == inside["tpot_s"]
-    assert found["queue_s"] == pytest.approx(inside["queue_s"] + 6 * 2.25)
+    mu, tau = slots(4, 10)
+    assert found["queue_s"] == pytest.approx(inside["queue_s"] + 6 * tau / mu)
 
 
 def test_slots_above_the_requests_stay_empty():
@@ -134,8 +153,9 @@ def test_slots_above_the_requests_stay_empty():
 def test_ranks_and_replicas_share_the_requests():
     # 3 replicas: 12 in flight are 4 each
     found = served(Workload(100, 11, concurrency=12), batch=4, replicas=3, tp=2, pp=2)
-    assert found["requests_per_s"] == pytest.approx(3 / 2.25)
-    assert found["tok_s_chip"] == pytest.approx(3 * 11 / 2.25 / 12)
+    mu, tau = slots(4, 10)
+    assert found["requests_per_s"] == pytest.approx(3 * mu / tau)
+    assert found["tok_s_chip"] == pytest.approx(3 * 11 * mu / tau / 12)
 
 
 def test_less_than_one_request_a_rank_leaves_it_idle():
@@ -148,42 +168,52 @@ def test_less_than_one_request_a_rank_leaves_it_idle():
 
 def test_an_open_loop_completes_what_arrives():
     found = served(Workload(100, 11, rate=0.2), batch=4)
-    assert found["capacity_per_s"] == pytest.approx(1 / 2.25)
+    mu, tau = slots(4, 10)
+    assert found["capacity_per_s"] == pytest.approx(mu / tau)
     assert found["requests_per_s"] == 0.2
     assert found["tok_s_chip"] == pytest.approx(2.2)
-    assert served(Workload(100, 11, rate=9.0), batch=4)["requests_per_s"] == pytest.approx(1 / 2.25)
+    assert served(Workload(100, 11, rate=9.0), batch=4)["requests_per_s"] == pytest.approx(mu / tau)
 
 
 def test_drafts_make_fewer_rounds():
-    # 2 tokens a round: 5 rounds; a request occupies 2 + 5 x 0.1 / 4 s
+    # 2 tokens a round: 5 rounds
     found = served(Workload(100, 11, concurrency=4), batch=4, tokens=2.0)
-    assert found["requests_per_s"] == pytest.approx(1 / 2.125)
-    # 4 in flight for 8.5 s each, a first token after half of a prefill at 2 / 2.125, a round and a prefill
-    assert found["tpot_s"] == pytest.approx((8.5 - 2 / 2.125 - 2.1) / 10)
+    mu, tau = slots(4, 5)
+    assert found["requests_per_s"] == pytest.approx(mu / tau)
+    assert found["tpot_s"] == pytest.approx((4 * tau / mu - tau - mu / 2 * 2.0 - 2.0) / 10)
 
 
 def test_chunks_and_pipelines_by_hand():
-    # 3 chunks of 2 s in steady state, 5 s through all stages; one decode round before the first
+    # 3 chunks of 2 s in steady state, 5 s through all stages
     found = served(Workload(300, 11), batch=4, step=100, pass_s=5.0)
-    t_p = 6.0
-    assert found["requests_per_s"] == pytest.approx(1 / (t_p + 0.25))
-    assert found["ttft_s"] - found["queue_s"] == pytest.approx(2 * 2.0 + 5.0 + 0.1)
-    # with mixed steps each chunk comes with a round
+    mu, tau = slots(4, 10, 3)
+    assert found["requests_per_s"] == pytest.approx(mu / (3 * tau))
+    assert found["ttft_s"] - found["queue_s"] == pytest.approx(2 * 2.0 + 5.0)
+    # in mixed steps the 4 that decode add 4 of 100 tokens to each chunk, the round's 0.1 s being read once
     found = served(Workload(300, 11), batch=4, step=100, pass_s=5.0, engine=r.engine(mixed_prefill=True))
-    assert found["ttft_s"] - found["queue_s"] == pytest.approx(2 * 2.0 + 5.0 + 0.3)
-    # 4 prompts in one step of 2 s: each takes 0.5 s of it and waits for all of it, so 4 in flight are too few
-    found = served(Workload(100, 11), batch=4, step=400)
-    wait = 0.5 / 0.75 / 2 * 0.5
-    assert found["requests_per_s"] == pytest.approx(4 / (wait + 2.1 + 1.0))
+    assert found["ttft_s"] - found["queue_s"] == pytest.approx(2 * 2.0 + 5.0 + 3 * 1.9 * 0.04)
+    # 4 prompts in one step of 2 s, and more steps in a chunk: they get through faster than one by one
+    found = served(Workload(100, 11), batch=4, step=400, prefill_chunk=1600)
+    assert found["requests_per_s"] > 1.5 * mu / tau
 
 
 def test_an_open_loop_is_stretched_by_what_arrives():
-    # 0.2 prompts a second take 0.4 of the time: rounds of 0.1 s every 0.1 / 0.6; capacity is another matter
     found = served(Workload(100, 11, rate=0.2), batch=4)
-    assert found["tpot_s"] == pytest.approx(0.1 / 0.6)
-    assert found["prefill_share"] == pytest.approx(0.4)
-    # in flight from the first step on: the prompt after a round, then ten rounds
-    assert found["sequences"] == pytest.approx(0.2 * (2.1 + 10 * 0.1 / 0.6))
+    # of steps after a short one 1 - e^-0.02 are long, of those after a long one 1 - e^-0.4
+    starts, ends = 1 - math.exp(-0.02), math.exp(-0.4)
+    some = starts / (starts + ends)
+    tau = some * 2.0 + (1 - some) * 0.1
+    each = tau / (1 - 0.2 * tau)  # no round in the steps of a prompt
+    assert found["tpot_s"] == pytest.approx(each)
+    assert found["prefill_share"] == pytest.approx(some * 2.0 / tau)
+    # in flight from the first step on: the prompt, then ten rounds
+    assert found["sequences"] == pytest.approx(0.2 * (2.0 + 10 * each))
+    # before that: prompts of 2 s at 0.4 of the time, and the steps under way where anyone is there
+    meets = 1 - math.exp(-0.2 * (10 * each + tau))
+    rest = (some * 2.0**2 + (1 - some) * 0.1**2) / (2 * tau)
+    stay = 2.0 + 10 * each
+    slot = waiting.mean_s(0.2 * stay / 4, 4, stay)
+    assert found["queue_s"] == pytest.approx(0.4 / 1.2 * 2.0 + meets * (rest + tau) + float(slot))
     # two slots do not hold it: the rank is full, as in a closed loop
     full = served(Workload(100, 11, rate=0.45), batch=2)
     assert full["sequences"] == 2
@@ -199,14 +229,18 @@ def test_a_last_chunk_that_attends_to_more_delays_the_first_token_only():
     assert late["tpot_s"][0] == pytest.approx(plain["tpot_s"][0])
 
 
-def test_the_front_end_delays_the_first_token_only():
-    plain = served(Workload(100, 11), batch=4)
-    found = served(
-        Workload(100, 11), batch=4,
-        engine=r.engine(front_end_s=exactly(0.5), front_end_per_token_s=exactly(0.01)),
-    )  # fmt: skip
-    assert found["ttft_s"] == pytest.approx(plain["ttft_s"] + 0.5 + 1.0)
-    assert found["tpot_s"] == plain["tpot_s"]
+def test_a_slow_front_end_hides_the_steps_that_pass_meanwhile():
+    front = r.engine(front_end_s=exactly(0.5), front_end_per_token_s=exactly(0.01))
+    found = served(Workload(100, 11), batch=4, engine=front)
+    mu, tau = slots(4, 10)
+    # 1.5 s: 15 steps, those with a prompt being longer; then it is seen, and computed
+    steps = 1 + 14 * (1 - mu)
+    assert found["ttft_s"] == pytest.approx(max(steps * tau, 1.5) + tau + mu / 2 * 2.0 + 2.0)
+    # alone nothing is hidden
+    alone = Workload(100, 11, concurrency=1)
+    plain, late = served(alone, batch=4), served(alone, batch=4, engine=front)
+    assert late["ttft_s"] == pytest.approx(plain["ttft_s"] + 1.5)
+    assert late["tpot_s"] == plain["tpot_s"]
 
 
 def test_a_single_output_token_has_no_time_per_token():

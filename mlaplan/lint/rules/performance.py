@@ -90,6 +90,8 @@ def _across_nodes(view: View) -> Iterator[Found]:
     if best is None:
         yield Found(word, head, None, "info")
         return
+    if step * WORTH_SAME < best[0]:  # the fastest of all, network and all
+        return
     yield Found(word, f"{head}; with {best[2]} it is {100 * best[1]:.0f} % of {1e3 * best[0]:.0f} ms",
                 f"use {best[2]}", None if best[0] * WORTH_SAME < step else "info", step, best[0], "s")  # fmt: skip
 

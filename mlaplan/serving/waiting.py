@@ -11,8 +11,6 @@ for the mean of M/M/c; Kingman's heavy traffic for the exponential.
 
 from __future__ import annotations
 
-from math import log
-
 import numpy as np
 
 from mlaplan.costs.roofline import Numeric
@@ -32,10 +30,10 @@ def mean_s(load: Numeric, servers: Numeric, service_s: Numeric) -> Numeric:
     return np.where(rho < 1.0, found, np.inf)
 
 
-def percentile_s(load: float, servers: float, service_s: float, percentile: float) -> float:
+def percentile_s(load: Numeric, servers: Numeric, service_s: Numeric, percentile: float) -> Numeric:
     """W_p: the wait that so many per cent of the requests stay below. [s]"""
-    mean, some = float(mean_s(load, servers, service_s)), float(chance(load, servers))
+    mean, some = mean_s(load, servers, service_s), chance(load, servers)
     rest = 1.0 - percentile / 100.0
-    if not np.isfinite(mean):
-        return mean
-    return mean / some * log(some / rest) if some > rest else 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        waited = mean / some * np.log(some / rest)
+    return np.where(np.isfinite(mean), np.where(some > rest, waited, 0.0), mean)
