@@ -84,6 +84,7 @@ class Overrides:
     redundant_experts: int = 0
     dcp_merge: str | None = None
     dcp_interleave: int | None = None
+    shared_ranks: int = 0
 
     def __post_init__(self) -> None:
         problems = [
@@ -105,6 +106,7 @@ class Overrides:
                 "--mtp-accept: at least 1 token per step",
             ),
             (self.redundant_experts < 0, "--redundant-experts: at least 0"),
+            (self.shared_ranks < 0, "--shared-ranks: at least 0"),
         ]
         for wrong, message in problems:
             if wrong:

@@ -155,4 +155,6 @@ def _own(given: Overrides, s: Strategy) -> list[str]:
         words += ["--reserve", f"{given.reserve_bytes:.0f} B"]
     if given.redundant_experts:
         words += ["--redundant-experts", str(given.redundant_experts)]
+    if given.shared_ranks:
+        words += ["--shared-ranks", str(given.shared_ranks)]
     return words

@@ -166,6 +166,16 @@ RedundantExperts = Annotated[
         help="Copies of hot experts, in all: a load balancer deals them out.",
     ),
 ]
+SharedRanks = Annotated[
+    int,
+    typer.Option(
+        "--shared-ranks",
+        min=0,
+        max=MOST,
+        metavar="N",
+        help="EP ranks that hold the shared experts and no others.",
+    ),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(

@@ -188,6 +188,7 @@ def overrides(
     redundant_experts: int,
     dcp_merge: Any = None,
     dcp_interleave: int | None = None,
+    shared_ranks: int = 0,
 ) -> Overrides:
     """What the user knows better."""
     from math import isfinite
@@ -208,4 +209,5 @@ def overrides(
         redundant_experts,
         None if dcp_merge is None else dcp_merge.value,
         dcp_interleave,
+        shared_ranks,
     )

@@ -45,7 +45,8 @@ class Budget(NamedTuple):
 
 def shards(s: Setting, table: Table) -> memory.Shards:
     tp, dp, ep, dcp, cp = (table[name] for name in SHARDS)
-    return memory.Shards(tp, dp, ep, dcp, cp, *placement.ranks(s.engine, tp, dp, ep))
+    own = placement.ranks(s.engine, tp, dp, ep)
+    return memory.Shards(tp, dp, ep, dcp, cp, *own, shared_ranks=s.engine.beside.ranks)
 
 
 def usable_bytes(s: Setting, budget: Budget) -> float:

@@ -136,6 +136,10 @@ class EngineCosts(NamedTuple):
         """Experts drawn with equal chance and EP ranks with equal loads, as kernel benchmarks have them."""
         return self.with_imbalance(1.0)._replace(load_spread=exactly(0.0))
 
+    def with_shared_ranks(self, ranks: int) -> EngineCosts:
+        """The shared experts on `ranks` EP ranks of their own."""
+        return replace(self, beside=Beside("ranks", ranks=ranks))
+
     def routing_ends(self) -> list[tuple[EngineCosts, EngineCosts]]:
         """This engine at both ends of each thing unknown about routing, the faster end first."""
         i, s, r = self.imbalance, self.load_spread, self.rank_spread

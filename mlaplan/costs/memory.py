@@ -14,6 +14,7 @@ from mlaplan.costs import kv, params
 from mlaplan.costs.pipeline import LayerKind
 from mlaplan.costs.precision import part_dtype, stored_bytes
 from mlaplan.costs.roofline import Numeric, ceil_div
+from mlaplan.costs.shared_experts import routed_ranks
 
 if TYPE_CHECKING:
     from mlaplan.specs.model import Model
@@ -32,6 +33,7 @@ class Shards(NamedTuple):
     dense: Numeric = None  # chips that share a dense block, the shared expert, the head; None: tp
     shared: Numeric = None
     head: Numeric = None
+    shared_ranks: int = 0  # EP ranks with the shared experts alone
 
     def of(self, part: str) -> Numeric:
         """Chips that share the matrices of a part divided by tensor parallelism."""
@@ -48,6 +50,11 @@ class Shards(NamedTuple):
     def moe_tp(self) -> Numeric:
         return self.tp * self.dp // self.ep
 
+    @property
+    def routed(self) -> Numeric:
+        """EP ranks with routed experts."""
+        return routed_ranks(self.ep, self.shared_ranks)
+
 
 # ---- weights ----
 
@@ -63,12 +70,15 @@ def matrix_bytes(model: Model, m: params.Matrix, s: Shards, target: str, redunda
         elements = elements * ceil_div(a.kv_heads, s.attn_tp) / a.kv_heads
     elif m.split == "moe":
         one = float(m.rows * m.cols)
-        elements = ceil_div(m.copies + redundant_experts, s.ep) * one / s.moe_tp
+        elements = ceil_div(m.copies + redundant_experts, s.routed) * one / s.moe_tp
     return elements * width
 
 
 def layer_weight_bytes(model: Model, kind: LayerKind, s: Shards, target: str, redundant_experts: int = 0) -> Numeric:
-    """Weights of one layer on one chip, with the 16-bit copy of W_UK and W_UV that absorbed decode multiplies."""
+    """Weights of one layer on one chip, with the 16-bit copy of W_UK and W_UV that absorbed decode multiplies.
+
+    Where shared experts have ranks of their own a chip holds either, and the larger counts.
+    """
     total: Numeric = 0.0
     for name in kind.attention:
         for m in params.attention_matrices(model, name):
@@ -76,8 +86,15 @@ def layer_weight_bytes(model: Model, kind: LayerKind, s: Shards, target: str, re
             if m.name == "kv_b":
                 total = total + m.params * ACTIVATION_BYTES / s.attn_tp
     for name in kind.ffn:
+        routed: Numeric = 0.0
         for m in params.ffn_matrices(model, name):
-            total = total + matrix_bytes(model, m, s, target, redundant_experts)
+            one = matrix_bytes(model, m, s, target, redundant_experts)
+            if m.part == "routed":
+                routed = one
+            elif m.part == "shared" and s.shared_ranks:
+                beyond = np.maximum(one * s.of("shared") / s.moe_tp - routed, 0.0)
+                one = np.where(np.asarray(s.ep) > s.shared_ranks, beyond, one)
+            total = total + one
     return total
 
 
@@ -150,7 +167,7 @@ def activation_bytes(
         if f.kind == "dense":
             worst = np.maximum(worst, 3.0 * chunk * f.intermediate_size / s.tp)
         else:
-            copies = chunk * s.dp * params.routed_per_token(f) / s.ep
+            copies = chunk * s.dp * params.routed_per_token(f) / s.routed
             gathered = chunk * s.dp * d * gathers
             worst = np.maximum(worst, copies * (routed_copies * d + 3.0 * f.intermediate_size / s.moe_tp) + gathered)
     return (hidden_copies * chunk * d + worst) * ACTIVATION_BYTES

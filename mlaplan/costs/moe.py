@@ -26,7 +26,7 @@ from mlaplan.costs.params import routed_per_token
 from mlaplan.costs.placement import DispatchRule
 from mlaplan.costs.roofline import Numeric, ceil_div, pad_to
 from mlaplan.costs.routing import Groups, busiest, touched, uneven
-from mlaplan.costs.shared_experts import APART, Beside, fused_experts, shared_ops
+from mlaplan.costs.shared_experts import APART, Beside, fused_experts, own_rank_ops, routed_ranks, shared_ops
 
 if TYPE_CHECKING:
     from mlaplan.specs.model import Model, MoEFFN
@@ -67,6 +67,14 @@ class MoeChoice(NamedTuple):
     rank_spread: float = 0.0  # the same where it makes ranks uneven, known as badly and the other way round
     rule: DispatchRule = DispatchRule()
 
+    def apart(self, f: MoEFFN) -> int:
+        """EP ranks that hold the shared experts and no routed ones."""
+        return self.beside.ranks if f.shared_experts else 0
+
+    def ranks(self, f: MoEFFN, ep: Numeric) -> Numeric:
+        """EP ranks among which the routed experts are dealt out."""
+        return routed_ranks(ep, self.apart(f))
+
 
 def local_experts(f: MoEFFN, ep: Numeric, redundant: int = 0) -> Numeric:
     """Experts that one EP rank stores, copies of hot ones included: ceil((E + R) / ep)."""
@@ -89,11 +97,12 @@ def ffn_ops(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> list[Op]:
 
 def _skew(f: MoEFFN, s: MoeShape, choice: MoeChoice) -> Numeric:
     """Copies of tokens on the busiest EP rank over the mean."""
-    many = np.asarray(s.ep) > 1
+    ranks = choice.ranks(f, s.ep)
+    many = np.asarray(ranks) > 1
     if choice.balanced or not np.any(many):
         return np.where(many, choice.imbalance, 1.0)
     k, limit = routed_per_token(f), Groups(f.groups, f.groups_per_token)
-    return np.where(many, uneven(f.experts, k, s.everyone, choice.rank_spread, s.ep, limit), 1.0)
+    return np.where(many, uneven(f.experts, k, s.everyone, choice.rank_spread, ranks, limit), 1.0)
 
 
 def uneven_ranks(model: Model, spread: Interval, ep: int) -> Interval:
@@ -105,7 +114,7 @@ def uneven_ranks(model: Model, spread: Interval, ep: int) -> Interval:
 
 def _rows(f: MoEFFN, s: MoeShape, choice: MoeChoice) -> Numeric:
     """Copies of tokens that the routed experts of the busiest rank work on."""
-    return s.everyone * routed_per_token(f) / s.ep * _skew(f, s, choice)
+    return s.everyone * routed_per_token(f) / choice.ranks(f, s.ep) * _skew(f, s, choice)
 
 
 class _Load(NamedTuple):
@@ -122,8 +131,9 @@ def _load(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> _Load:
     k, everyone = routed_per_token(f), s.everyone
     joined = fused_experts(f, s.ep, s.decode, choice.beside)
     rows = _rows(f, s, choice) + everyone * joined
-    stored = local_experts(f, s.ep, choice.redundant_experts)
-    active = np.minimum(_touched(f, k, everyone, s.ep, choice), stored) + joined
+    ranks = choice.ranks(f, s.ep)
+    stored = local_experts(f, ranks, choice.redundant_experts)
+    active = np.minimum(_touched(f, k, everyone, ranks, choice), stored) + joined
     # mean rows of an active expert, each padded to the tile
     each = pad_to(rows / active, m.tile.gemm_rows)
     return _Load(rows, active * each, active, stored + joined, f.intermediate_size / moe_tp(s))
@@ -177,11 +187,18 @@ def _may_dispatch(f: MoEFFN, s: MoeShape, choice: MoeChoice) -> Numeric:
 
 def _shared(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice, dispatched: Numeric, routed_s: Numeric) -> list[Op]:
     """The shared experts over the TP ranks of a DP rank; or, where the engine places them so (see `placement`), over
-    all chips that have gathered everyone's tokens, and behind a dispatch whole for the 1/tp that a chip owns."""
+    all chips that have gathered everyone's tokens, and behind a dispatch whole for the 1/tp that a chip owns; or on
+    EP ranks of their own."""
 
     def over(tokens: Numeric, ranks: Numeric) -> list[Op]:
         return shared_ops(m, f, tokens, ranks, s.ep, s.decode, choice.beside, routed_s)
 
+    if ranks := choice.apart(f):
+        beside = own_rank_ops(m, f, s.everyone, moe_tp(s), ranks, routed_s)
+        if np.all(np.asarray(s.ep) > ranks):
+            return beside
+        own = np.where(np.asarray(s.ep) > ranks, 1.0, 0.0)
+        return [op.scaled(own) for op in beside] + [op.scaled(1.0 - own) for op in over(s.tokens, s.tp)]
     if not m.engine.placement.shared:
         return over(s.tokens, s.tp)
     ops = [op.scaled(1.0 - dispatched) for op in over(s.everyone, s.tp * s.dp)]
@@ -227,7 +244,9 @@ def _dispatched(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> tuple[
     busiest = own * _skew(f, s, choice)
     ranks = s.tp * s.dp
     out_bytes, back_bytes = ep_net.copy_bytes(d, choice.fp8_dispatch), 2.0 * d
-    copies = k * moe_tp(s)
+    # one more to a rank of the shared experts
+    apart = choice.apart(f)
+    copies = (k + 1.0 * (np.asarray(s.ep) > apart) if apart else k) * moe_tp(s)
     ops = []
     for op, nbytes in (("dispatch", out_bytes), ("combine", back_bytes)):
         if s.decode:

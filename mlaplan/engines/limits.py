@@ -292,6 +292,16 @@ def context_merge(profile: Profile, pattern: str | None, interleave: int) -> Mer
     return merge_of(dcp, pattern, interleave)
 
 
+def shared_ranks(profile: Profile, model: Any, ranks: int) -> int:
+    """EP ranks set apart for the shared experts; one line where the engine or the model has no use for them."""
+    asked = f"--shared-ranks {ranks}"
+    if not profile.parallel.shared_ranks:
+        raise MlaplanError(f"{asked}: {profile.label} keeps the shared experts on every rank")
+    if not any(f.kind == "moe" and f.shared_experts for f in model.ffn.values()):
+        raise MlaplanError(f"{asked}: {model.title} has no shared experts")
+    return ranks
+
+
 def told_limits(profile: Profile, strategy: Any, model: Any = None, chip: Any = None, *, moe: bool = True) -> list[str]:
     """What of one strategy the engine cannot express, in words."""
     from mlaplan.engines.profile import attention_kind

@@ -169,6 +169,7 @@ class Parallel(Spec):
     shared_beside: SharedBeside | None = field(
         default=None, description="how shared experts run beside the routed ones; after them where absent"
     )
+    shared_ranks: Flag = field(default=False, description="EP ranks can be set apart for the shared experts")
     lm_head: Literal["tp", "tp_dp"]
     expert_imbalance: Figure[Number] = field(description="busiest expert rank over the mean, with a balancer")
     source: Text

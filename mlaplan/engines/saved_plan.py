@@ -104,6 +104,7 @@ class PlanOverrides(Spec):
     redundant_experts: CountOrZero
     dcp_merge: Literal["ag_rs", "a2a"] | None = None
     dcp_interleave: Count | None = None
+    shared_ranks: CountOrZero = 0
 
 
 class PlanEngine(Spec):

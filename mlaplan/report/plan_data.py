@@ -142,6 +142,7 @@ def overrides(q: Question, given: Overrides) -> dict[str, Any]:
         "redundant_experts": given.redundant_experts,
         "dcp_merge": given.dcp_merge,
         "dcp_interleave": given.dcp_interleave,
+        "shared_ranks": given.shared_ranks,
     }
 
 

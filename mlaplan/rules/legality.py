@@ -9,6 +9,7 @@ from typing import Any
 
 from mlaplan.costs import placement
 from mlaplan.costs.precision import can_multiply, quantised, sixteen_bit
+from mlaplan.costs.shared_experts import routed_ranks
 from mlaplan.rules.rule import Cells, Question, Rule
 from mlaplan.strategy import CODED, KV_DTYPES, WEIGHT_DTYPES
 
@@ -127,13 +128,23 @@ BLOCK = Rule(
 def _experts_divide(q: Question, c: Cells) -> Any:
     bad = _never(c)
     for f in _experts(q):
-        bad = bad | ((f.experts + q.setting.redundant_experts) % c["ep"] != 0)
+        bad = bad | ((f.experts + q.setting.redundant_experts) % _routed(q, c) != 0)
+        if q.setting.engine.beside.ranks and f.shared_experts:
+            bad = bad | (np.asarray(c["ep"]) <= q.setting.engine.beside.ranks)
     return bad
 
 
+def _routed(q: Question, c: Cells) -> Any:
+    """EP ranks with routed experts."""
+    return routed_ranks(c["ep"], q.setting.engine.beside.ranks)
+
+
 def _experts_detail(q: Question, c: Cells) -> str:
-    total = _experts(q)[0].experts + q.setting.redundant_experts
-    return f"{total} experts (redundant ones included) do not divide by EP {c['ep']}"
+    total, apart = _experts(q)[0].experts + q.setting.redundant_experts, q.setting.engine.beside.ranks
+    if apart and c["ep"] <= apart:
+        return f"{apart} of EP {c['ep']} for the shared experts leave no rank for the routed ones"
+    ranks = f"the {_routed(q, c)} of EP {c['ep']} that hold no shared expert" if apart else f"EP {c['ep']}"
+    return f"{total} experts (redundant ones included) do not divide by {ranks}"
 
 
 EXPERTS = Rule(

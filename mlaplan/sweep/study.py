@@ -38,7 +38,7 @@ OVERRIDES = {
     "memory_fraction": "fraction", "reserve": "bytes", "price": "usd/h", "imbalance": "count", "mtp_accept": "count",
 }  # fmt: skip
 WORDS = {"objective": OBJECTIVES, "plans": PLANS, "dcp_merge": ("ag_rs", "a2a")}
-COUNTS = {"redundant_experts": 0, "dcp_interleave": 1}  # the least of each
+COUNTS = {"redundant_experts": 0, "dcp_interleave": 1, "shared_ranks": 0}  # the least of each
 KEYS = ("kind", *FIELDS, "set", *WORDS, *OVERRIDES, *COUNTS)
 MOST_POINTS = 100_000_000
 
@@ -266,7 +266,7 @@ def _overrides(asked: Mapping[str, Asked], merge: str | None, problems: list[Pro
         return Overrides(
             found.get("memory_fraction"), found.get("reserve"), found.get("price"), found.get("imbalance"),
             found.get("mtp_accept"), found.get("redundant_experts", 0), merge,
-            found.get("dcp_interleave"),
+            found.get("dcp_interleave"), found.get("shared_ranks", 0),
         )  # fmt: skip
     except MlaplanError as error:
         place = next(

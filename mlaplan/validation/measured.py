@@ -198,7 +198,7 @@ def planned(file: str, data: dict[str, Any]) -> Planned:
         )  # fmt: skip
         given = Overrides(
             o["memory_fraction"], o["reserve_bytes"], o["price_usd_per_h"], o["imbalance"], o["tokens_per_step"],
-            o["redundant_experts"], o.get("dcp_merge"), o.get("dcp_interleave"),
+            o["redundant_experts"], o.get("dcp_merge"), o.get("dcp_interleave"), o.get("shared_ranks", 0),
         )  # fmt: skip
         st = Strategy(**{f.name: data["strategy"][f.name] for f in fields(Strategy)})
         for f in fields(Strategy):

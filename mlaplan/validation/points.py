@@ -41,6 +41,7 @@ class Point:
     software: str | None = None
     era: str | None = None
     weights: dict[str, str] = field(default_factory=dict)
+    figures: dict[str, str] = field(default_factory=dict)
     strategy: dict[str, Any] = field(default_factory=dict)
     workload: dict[str, Any] = field(default_factory=dict)
     given: dict[str, Any] = field(default_factory=dict)
@@ -80,7 +81,8 @@ def whole(set_: str, group: str, series: Series, row: Row) -> Point:
         measure=series.measure, source=series.source, grade=row.grade or series.grade, use=row.use or series.use,
         fitted=series.fitted if row.fitted is None else row.fitted, engine=series.engine,
         chip=row.chip or series.chip, model=series.model, operator=row.operator or series.operator,
-        software=series.software, era=series.era, weights=dict(series.weights), unknown=unknown,
+        software=series.software, era=series.era, weights=dict(series.weights), figures=dict(series.figures),
+        unknown=unknown,
         claims=row.claims.model_dump(exclude_none=True), series=series.name,
         not_priced=series.not_priced, note=row.note or series.note, **parts,
     )  # fmt: skip

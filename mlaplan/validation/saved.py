@@ -46,7 +46,7 @@ def read_plan(file: str) -> Saved:
     work = replace(q.workload, ttft_s=w.get("ttft_s"), tpot_s=w.get("tpot_s"))
     given = Overrides(
         o["memory_fraction"], o["reserve_bytes"], o["price_usd_per_h"], o["imbalance"], o["tokens_per_step"],
-        o["redundant_experts"], o.get("dcp_merge"), o.get("dcp_interleave"),
+        o["redundant_experts"], o.get("dcp_merge"), o.get("dcp_interleave"), o.get("shared_ranks", 0),
     )  # fmt: skip
     _name_files(data, q)
     return Saved(file, replace(q, workload=work), strategy, given, data)

@@ -125,6 +125,7 @@ class Given(Spec):
     tokens_per_step: Number | None = None
     imbalance: Number | None = None
     redundant_experts: CountOrZero | None = None
+    shared_ranks: CountOrZero | None = field(default=None, description="ranks that hold the shared experts alone")
     memory_fraction: Share | None = None
     whole_prompts: Flag | None = field(default=None, description="the engine was told not to cut prompts")
     hold_rounds: Count | None = field(
@@ -179,6 +180,9 @@ class Series(Spec):
     model: Text | None
     engine: Text = field(default="generic", description="profile that prices it")
     weights: dict[Text, Text] = field(default_factory=dict, description="dtypes of parts in place of the checkpoint's")
+    figures: dict[Text, Text] = field(
+        default_factory=dict, description="the chip's figures as that software had them, as `--set` takes them"
+    )
     measure: Measure
     operator: Operator | None = None
     metric: Metric

@@ -34,7 +34,9 @@ class Subject(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _subject(chip: str, model: str, engine: str, weights: tuple[tuple[str, str], ...]) -> Subject:
+def _subject(
+    chip: str, model: str, engine: str, weights: tuple[tuple[str, str], ...], figures: tuple[tuple[str, str], ...]
+) -> Subject:
     name = engine.partition("@")[0]
     own = name in engine_names()
     found = load_model(model)
@@ -42,13 +44,15 @@ def _subject(chip: str, model: str, engine: str, weights: tuple[tuple[str, str],
         # scales of the checkpoint's blocks do not go with another dtype's
         changed = {**found.weights.model_dump(), **dict(weights)}
         found = found.model_copy(update={"weights": type(found.weights).model_validate(changed)})
-    return Subject(load_chip(chip, engine=name), found, load_profile(engine if own else STAND_IN), own)
+    changes = [f"{path}={value}" for path, value in figures]
+    return Subject(load_chip(chip, changes, engine=name), found, load_profile(engine if own else STAND_IN), own)
 
 
 def subject(point: Point) -> Subject:
     """Specs and profile of a point."""
     assert point.chip is not None and point.model is not None
-    return _subject(point.chip, point.model, point.engine, tuple(sorted(point.weights.items())))
+    changed = (tuple(sorted(of.items())) for of in (point.weights, point.figures))
+    return _subject(point.chip, point.model, point.engine, *changed)
 
 
 def strategy(point: Point, s: Subject) -> Strategy:
@@ -72,6 +76,7 @@ def overrides(point: Point) -> Overrides:
         imbalance=g.get("imbalance"),
         tokens_per_step=g.get("tokens_per_step"),
         redundant_experts=g.get("redundant_experts", 0),
+        shared_ranks=g.get("shared_ranks", 0),
     )
 
 

@@ -92,6 +92,19 @@ def test_redundant_experts_and_the_users_own_memory_and_imbalance_enter_alike():
         assert_same(got[name], value, name)
 
 
+@pytest.mark.parametrize("chip", ["ascend-910c-die", "h800-sxm"])
+@settings(max_examples=examples(6), deadline=None)
+@given(data=st.data())
+def test_shared_experts_on_ranks_of_their_own_cost_what_plain_python_says(chip, data):
+    q = question("deepseek-v3", chip, redundant_experts=8, shared_ranks=8)
+    rows = data.draw(st.lists(strategies(q.setting.model, q.setting.chip, 64), min_size=1, max_size=6))
+    columns = plan.price(q, to_table(rows), detail=True)
+    for i, strategy in enumerate(rows):
+        got = conditioned({name: float(column[i]) for name, column in columns.items()}, q.workload)
+        for name, value in conditioned(scalar_price(q, strategy), q.workload).items():
+            assert_same(got[name], value, f"{name} of {strategy}")
+
+
 @pytest.mark.parametrize(
     ("model", "engine", "pattern", "interleave"),
     [

@@ -69,6 +69,33 @@ def test_what_routed_experts_do_not_cover_is_left_too():
     assert left == pytest.approx(max(whole - routed, sum(ops[name].bytes for name in SHARED) / 1e12))
 
 
+def test_on_ranks_of_their_own_they_wait_for_nobody_but_the_busiest():
+    """4 of 24 ranks have the shared expert: 20 experts over 20 ranks, 16 tokens for each of the 4, one copy more."""
+
+    def found(beside, ep=24, dispatch=True, tokens=8):
+        m = r.machine(ROUND)
+        shape = moe.MoeShape(tokens, 1, 24, ep, 1, True)
+        choice = moe.MoeChoice(dispatch, gather=not dispatch, beside=beside)
+        return r.named(moe.ffn_ops(m, m.model.ffn["f"], shape, choice))
+
+    own, apart = found(Beside("ranks", ranks=4)), found(APART)
+    rows = 8 * 24 * 4 / 20  # 4 of 20 experts a token
+    assert own["routed_experts"].flops == pytest.approx(rows * 6 * 1000 * 500)
+    assert apart["routed_experts"].flops == pytest.approx(rows * 20 / 24 * 6 * 1000 * 500)
+    assert own["moe_dispatch"].link_bytes == pytest.approx(apart["moe_dispatch"].link_bytes * 5 / 4)
+    # what the shared ranks need beyond the routed ones: 192 / 4 rows
+    m = r.machine(ROUND)
+    whole = sum(op.time_s for op in dense.gated_ops(m, "shared_expert", "shared", 48, 500))
+    routed = sum(own[n].time_s for n in ("routed_experts", "expert_activation"))
+    left = sum(own[name].time_s for name in SHARED)
+    assert left == pytest.approx(max(whole - routed, 0.0)) and left < sum(apart[name].time_s for name in SHARED)
+    # no more ranks than are set apart: every rank keeps its own, row by row
+    column = found(Beside("ranks", ranks=4), ep=np.array([4, 24]), dispatch=False)
+    plain = found(APART, ep=4, dispatch=False)
+    assert [column[n].time_s[0] for n in SHARED] == pytest.approx([plain[n].time_s for n in SHARED])
+    assert column["routed_experts"].flops[0] == pytest.approx(plain["routed_experts"].flops)
+
+
 def test_a_norm_inside_the_all_reduce_takes_no_time_of_its_own():
     m = r.machine(ROUND, norms_in_all_reduce=True)
     assert np.all(m.norm("n", np.array([10, 10]), np.array([1, 4])).time_s > np.array([0, -1]))

@@ -118,6 +118,14 @@ def test_redundant_experts_may_fill_up_a_count():
     assert not broken("MLA104", question(*V3, redundant_experts=8), Strategy(dp=24, ep=24))
 
 
+def test_ranks_of_shared_experts_hold_no_routed_ones():
+    # 256 and 32 copies over 320 ranks, of which 32 have the shared expert
+    q = question("deepseek-v3", "ascend-910c-die", redundant_experts=32, shared_ranks=32)
+    assert not broken("MLA104", q, Strategy(dp=320, ep=320))
+    assert broken("MLA104", q, Strategy(dp=288, ep=288))
+    assert broken("MLA104", q, Strategy(dp=32, ep=32))
+
+
 # ---- capacity and service ----
 
 

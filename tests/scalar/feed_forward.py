@@ -39,6 +39,12 @@ def reduce(out: Ledger, t: float, tp: int, cp: int) -> None:
         out.collective(op, size, tp)
 
 
+def routed_ranks(case: Case, f: Any, ep: int) -> int:
+    """EP ranks with routed experts: all but those that hold the shared ones alone."""
+    apart = case.engine.beside.ranks
+    return ep - apart if f.shared_experts and ep > apart else ep
+
+
 def everyone(case: Case, r: Ranks) -> bool:
     """Whether attention-DP ranks gather everyone's tokens, for want of a dispatch."""
     e = case.engine
@@ -114,7 +120,7 @@ def largest(ranks: int) -> float:
 
 def skew(case: Case, f: Any, of_all: float, r: Ranks) -> float:
     """Copies of all ranks' tokens on the busiest EP rank over the mean."""
-    e, n = case.engine, r.ep
+    e, n = case.engine, routed_ranks(case, f, r.ep)
     if n == 1:
         return 1.0
     if e.balanced:
@@ -152,7 +158,11 @@ def _moe(case: Case, f: Any, t: int, r: Ranks, decode: bool, of_all: float) -> L
     out.move(own * choices * 4.0)
     routed, dispatched = _routed(case, f, t, r, decode, of_all)
     out.add(routed)
-    if f.shared_experts and not joining(case, f, r, decode):
+    if routed_ranks(case, f, r.ep) < r.ep:
+        apart = Ledger(case)
+        gated(apart, "shared", of_all / case.engine.beside.ranks, f.shared_intermediate_size / r.moe_tp)
+        out.chip_s += max(apart.chip_s - routed.chip_s, 0.0)
+    elif f.shared_experts and not joining(case, f, r, decode):
         own = Ledger(case)
         seen, inner = t, f.shared_intermediate_size / r.tp
         if case.engine.placement.shared:
@@ -200,7 +210,7 @@ def _routed(case: Case, f: Any, t: int, r: Ranks, decode: bool, of_all: float) -
     own = products(case, "routed")[0] in case.chip.efficiency.get("grouped_gemm_ep", {})
     _experts(dispatched, f, of_all, r, "grouped_gemm_ep" if own else "grouped_gemm", decode)
     narrow = 1 if "fp8" in case.chip.peak or "int8" in case.chip.peak else 2
-    rows = of_all * weighted_choices(f) / r.ep * skew(case, f, of_all, r)
+    rows = of_all * weighted_choices(f) / routed_ranks(case, f, r.ep) * skew(case, f, of_all, r)
     # gate and up in, their product out; in prefill it is written wide, read and quantised
     dispatched.move(rows * f.intermediate_size / r.moe_tp * (4 + narrow if decode else 4 + 2 + 2 + narrow))
     if not decode:  # to the experts' order, and read there to be summed
@@ -226,10 +236,10 @@ def allowed(rule: Any, f: Any, t: int, r: Ranks, decode: bool) -> bool:
 def _experts(out: Ledger, f: Any, of_all: float, r: Ranks, op: str, decode: bool) -> None:
     """The experts of one chip, each expert's rows in whole tiles, as one grouped kernel."""
     case, d, k = out.case, out.case.model.hidden_size, weighted_choices(f)
-    joined = joining(case, f, r, decode)
-    rows = of_all * (k / r.ep * skew(case, f, of_all, r) + joined)
-    stored = -(-(f.experts + case.redundant_experts) // r.ep)
-    active = min(read(case, f, k, of_all, r.ep), stored) + joined
+    joined, n = joining(case, f, r, decode), routed_ranks(case, f, r.ep)
+    rows = of_all * (k / n * skew(case, f, of_all, r) + joined)
+    stored = -(-(f.experts + case.redundant_experts) // n)
+    active = min(read(case, f, k, of_all, n), stored) + joined
     stored += joined
     padded = active * tiles(rows / active, case.chip.padding.gemm_rows)
     inner = f.intermediate_size / r.moe_tp
@@ -251,7 +261,8 @@ def _gathered(case: Case, t: int, r: Ranks, of_all: float) -> float:
 def _dispatched(case: Case, f: Any, t: int, r: Ranks, decode: bool, of_all: float) -> float:
     out, d, ranks = Ledger(case), case.model.hidden_size, r.tp * r.dp
     # the rank whose experts are liked most receives most
-    own, copies = t / r.tp * skew(case, f, of_all, r), weighted_choices(f) * r.moe_tp
+    own, apart = t / r.tp * skew(case, f, of_all, r), routed_ranks(case, f, r.ep) < r.ep
+    copies = (weighted_choices(f) + apart) * r.moe_tp
     node_limit = f.groups_per_token if f.groups > 1 else f.experts_per_token
     narrow = "fp8" in case.chip.peak or "int8" in case.chip.peak
     for op, width in (("dispatch", links.copy_width(d, narrow)), ("combine", 2.0 * d)):

@@ -57,10 +57,14 @@ def ffn_weights(case: Case, f: Any, s: Shards) -> float:
     if f.kind == "dense":
         over = s.tp * s.dp if case.engine.placement.dense and everyone(case, s) else s.tp
         return part_width(case, "dense") * 3 * d * f.intermediate_size / over + norm
-    experts = per_rank(f.experts + case.redundant_experts, s.ep)
+    apart = case.engine.beside.ranks if f.shared_experts and s.ep > case.engine.beside.ranks else 0
+    experts = per_rank(f.experts + case.redundant_experts, s.ep - apart)
     total = norm + part_width(case, "router") * d * (f.experts + f.zero_experts)
-    total += part_width(case, "routed") * experts * 3 * d * f.intermediate_size / s.moe_tp
-    if f.shared_experts:
+    routed = part_width(case, "routed") * experts * 3 * d * f.intermediate_size / s.moe_tp
+    total += routed
+    if apart:  # a chip has either
+        total += max(part_width(case, "shared") * 3 * d * f.shared_intermediate_size / s.moe_tp - routed, 0.0)
+    elif f.shared_experts:
         over = s.tp
         if case.engine.placement.shared:
             over = 1 if dispatches(case, s) else s.tp * s.dp
@@ -143,7 +147,8 @@ def activations(case: Case, s: Shards, chunk: int) -> float:
             largest = max(largest, 3.0 * chunk * f.intermediate_size / s.tp)
             continue
         tokens = chunk * s.dp
-        copies = tokens * weighted_choices(f) / s.ep
+        apart = e.beside.ranks if f.shared_experts and s.ep > e.beside.ranks else 0
+        copies = tokens * weighted_choices(f) / (s.ep - apart)
         gathered = tokens * d if everyone(case, s) else 0.0
         largest = max(largest, copies * (e.routed_copies * d + 3.0 * f.intermediate_size / s.moe_tp) + gathered)
     return 2.0 * (e.hidden_copies * chunk * d + largest)
