@@ -138,7 +138,7 @@ class EngineCosts(NamedTuple):
 
     def with_shared_ranks(self, ranks: int) -> EngineCosts:
         """The shared experts on `ranks` EP ranks of their own."""
-        return replace(self, beside=Beside("ranks", ranks=ranks))
+        return self._replace(beside=Beside("ranks", ranks=ranks))
 
     def routing_ends(self) -> list[tuple[EngineCosts, EngineCosts]]:
         """This engine at both ends of each thing unknown about routing, the faster end first."""

@@ -9,7 +9,6 @@ from typing import Any
 
 from mlaplan.costs import placement
 from mlaplan.costs.precision import can_multiply, quantised, sixteen_bit
-from mlaplan.costs.shared_experts import routed_ranks
 from mlaplan.rules.rule import Cells, Question, Rule
 from mlaplan.strategy import CODED, KV_DTYPES, WEIGHT_DTYPES
 
@@ -130,13 +129,17 @@ def _experts_divide(q: Question, c: Cells) -> Any:
     for f in _experts(q):
         bad = bad | ((f.experts + q.setting.redundant_experts) % _routed(q, c) != 0)
         if q.setting.engine.beside.ranks and f.shared_experts:
-            bad = bad | (np.asarray(c["ep"]) <= q.setting.engine.beside.ranks)
+            bad = bad | (c["ep"] <= q.setting.engine.beside.ranks)
     return bad
 
 
 def _routed(q: Question, c: Cells) -> Any:
     """EP ranks with routed experts."""
-    return routed_ranks(c["ep"], q.setting.engine.beside.ranks)
+    if not (apart := q.setting.engine.beside.ranks):
+        return c["ep"]
+    from mlaplan.costs.shared_experts import routed_ranks
+
+    return routed_ranks(c["ep"], apart)
 
 
 def _experts_detail(q: Question, c: Cells) -> str:
