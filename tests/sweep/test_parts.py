@@ -7,6 +7,7 @@ import random
 import resource
 import signal
 import subprocess
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -290,7 +291,8 @@ def test_an_interruption_waits_until_a_worker_has_started() -> None:
     try:
         with pytest.raises(KeyboardInterrupt):  # noqa: SIM117
             with _no_interruption():
-                os.kill(os.getpid(), signal.SIGINT)
+                # to this thread: another one, of a numerical library, would take it at a time of its own
+                signal.pthread_kill(threading.get_ident(), signal.SIGINT)
                 held = True
     finally:
         signal.signal(signal.SIGINT, before)
