@@ -22,8 +22,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _run(sys.argv[1:] if arguments is None else list(arguments))
         if sys.stdout is not None:  # closed from the start where the caller wants no result
             sys.stdout.flush()
-        if arguments is None:  # this process ends now: its last collection would look through everything once more
-            gc.freeze()
         return code
     except KeyboardInterrupt:
         return _interrupted()

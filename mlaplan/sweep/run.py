@@ -217,24 +217,15 @@ def _executor(token: str, study: Study, means: Means, parts: int) -> Iterator[tu
 def _no_interruption() -> Iterator[None]:
     """Holds ^C back for so long: it is the parent's to tell, and a worker that still starts would tell it too."""
     import signal
-    import threading
 
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    # the mask is for the worker, which inherits it; here another thread, of a numerical library, may take the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    asked: list[int] = []
-    here = threading.current_thread() is threading.main_thread()
-    handler = signal.signal(signal.SIGINT, lambda number, _: asked.append(number)) if here else None
     try:
         yield
     finally:
-        if here:
-            signal.signal(signal.SIGINT, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        if asked:
-            signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager
