@@ -98,6 +98,7 @@ def plot(
     imbalance: o.Imbalance = None,
     mtp_accept: o.MtpAccept = None,
     redundant_experts: o.RedundantExperts = 0,
+    shared_ranks: o.SharedRanks = 0,
     settings: o.Settings = None,
     width: Annotated[
         Width, typer.Option("--width", help="One column of a page (3.3 in), or both (7 in).")

@@ -101,7 +101,7 @@ ANY_CHIP = "h200-sxm"  # for habits of an engine that are the same on every chip
 
 def _question(view: View, *, with_engine: bool = False) -> Any:
     """As much of the planner's question as rules of structure read."""
-    engine: Any = None
+    engine: Any = SimpleNamespace(beside=SimpleNamespace(ranks=0))  # no deployment sets ranks apart for shared experts
     if with_engine:
         from mlaplan.costs.placement import division
 
