@@ -15,6 +15,7 @@ from mlaplan.costs import band, dense, operators, pipeline, step
 from mlaplan.costs.collectives import DEFAULT_RESIDUAL
 from mlaplan.costs.machine import Op, bound_of, link_op
 from mlaplan.costs.operators import Prefill
+from mlaplan.costs.roofline import ROUNDING
 
 if TYPE_CHECKING:
     from mlaplan.costs.step import Setting
@@ -131,7 +132,8 @@ def _phase(s: Setting, cells: dict[str, Any], cut: int, blocks: _Blocks, whole: 
     stage, once = max(by_stage, key=lambda pair: _sum(pair[1]))
     slowest, m = _sum(once), whole.micro_batches
     ops = [op.scaled(m) for op in once]
-    bubble = max(whole.step_s - m * (slowest + whole.send_s), 0.0) if pp > 1 else 0.0  # rounding can go below
+    bubble = whole.step_s - m * (slowest + whole.send_s) if pp > 1 else 0.0
+    bubble = bubble if bubble > ROUNDING * whole.step_s else 0.0  # a difference of equal times is rounding, not work
     if pp > 1:
         send = link_op("pipeline_send", whole.send_s, whole.send_bytes, DEFAULT_RESIDUAL)
         ops += [send.scaled(m), Op("pipeline_bubble", "bubble", bubble)]
