@@ -107,6 +107,7 @@ def recommend(
     from mlaplan.cli import emitting_apart, launching, manifesting, questions, strategies
     from mlaplan.cli.disagg import Apart, decide, exit_code, rendered
     from mlaplan.cli.output import check, write
+    from mlaplan.engines.connectors import UNDIVIDED
     from mlaplan.engines.load import spelled
     from mlaplan.plan import recommend as run
     from mlaplan.report.plan_text import Answer
@@ -142,6 +143,8 @@ def recommend(
         two_batch_overlap=two_batch_overlap,
     )  # fmt: skip
     strategies.check_pins(pins, devices)
+    whole = {n: 1 for n in UNDIVIDED if split is not None and n not in pins}  # one plan that a connector can join
+    pins |= whole
     given = questions.overrides(
         memory_fraction=memory_fraction, reserve=reserve, price=price, imbalance=imbalance, mtp_accept=mtp_accept,
         redundant_experts=redundant_experts, dcp_merge=dcp_merge, dcp_interleave=dcp_interleave,
@@ -160,7 +163,7 @@ def recommend(
         pinned = ", ".join(f"{name} {value}" for name, value in pins.items())
         raise MlaplanError(f"no structure on {devices} chips has all that is pinned: {pinned}")
     taken = [f"--{n} {v}" for n, t, v in (("isl", isl, work.isl), ("osl", osl, work.osl)) if t is None]
-    taken += [] if named else [f"--engine {spelled(str(engine))}"]
+    taken += [f"--{n} {v}" for n, v in whole.items()] + ([] if named else [f"--engine {spelled(str(engine))}"])
     if taken:
         questions.tell([f"not given and taken: {' '.join(taken)}"])
     answer = _completed(

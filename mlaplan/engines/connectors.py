@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 PREFILL, DECODE = "prefill", "decode"
 NETWORK = ("nvidia", "amd", "ascend")  # makers whose chips hand caches to each other
+UNDIVIDED = ("pp", "dcp", "cp")  # degrees that no connector takes above 1 in both pools
 GENERATION = 11  # letters of an Ascend chip's name up to its generation: ascend-910b, ascend-910c
 
 

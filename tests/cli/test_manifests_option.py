@@ -35,8 +35,9 @@ def test_nothing_is_overwritten_without_force(run, tmp_path: Path) -> None:
 
 
 def test_manifests_are_printed_without_a_folder(run) -> None:
-    out = run(*f"{LITE} --devices 4 --pp 1 --emit kthena --pd 1:1 --format json".split())
-    assert out.code == 0 and "not given and taken: --engine vllm" in out.err
+    out = run(*f"{LITE} --devices 4 --emit kthena --pd 1:1 --format json".split())
+    # the best plan is a pipeline, which no connector joins
+    assert out.code == 0 and "not given and taken: --pp 1 --dcp 1 --cp 1 --engine vllm" in out.err
     launch = json.loads(out.out)["launch"]
     assert launch["engine"] == "vLLM 0.33.0 in Kthena"
     kinds = [one["kind"] for one in yaml.safe_load_all(launch["commands"][0])]
