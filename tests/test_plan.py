@@ -109,7 +109,8 @@ def test_what_each_family_gives_and_how_much_of_it_is_communication():
     assert found.plans[0].served.tok_s_chip.value == pytest.approx(best, rel=0.0101)
     wide = [f for f in found.families if f.name.startswith("TP across nodes")]
     assert wide
-    assert all(f.figures["tok_s_chip"] < 0.92 * best for f in wide)
+    # the simulator, step by step with varied outputs: 301.6 of 333.5 tok/s/chip
+    assert max(f.figures["tok_s_chip"] for f in wide) == pytest.approx(301.6 / 333.5 * best, rel=0.01)
     # of TP16's decode step a third or more is communication; of TP8 PP2's less
     q = question("deepseek-v3", "h100-sxm", work=Workload(1024, 4096, concurrency=64))
     tp16, pp2 = (
