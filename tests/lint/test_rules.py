@@ -65,3 +65,22 @@ def test_names() -> None:
         rule_named("MLA999")
     with pytest.raises(UnknownName, match="did you mean 'eager-decode'"):
         selected("eager-decod")
+
+
+@pytest.mark.parametrize(
+    ("chip", "extra", "severity"),
+    [
+        ("h100-sxm", "", "warning"),  # a fifth slower than TP8 in a pipeline
+        ("ascend-910b3", "", "info"),  # as fast as it
+        (
+            "ascend-910b3",
+            ' --speculative-config \'{"method":"mtp","num_speculative_tokens":1}\'',
+            None,
+        ),  # a fifth faster
+    ],
+)
+def test_tp_across_nodes_is_told_where_another_layout_is_as_fast(
+    lint: Lint, chip: str, extra: str, severity: str | None
+) -> None:
+    found = lint(f"# mlaplan: chip={chip}\nvllm serve deepseek-ai/DeepSeek-V3 -tp 16{extra}\n", "a.sh")
+    assert [one.severity for one in found if one.code == "MLA702"] == ([] if severity is None else [severity])
