@@ -115,7 +115,7 @@ def explain_all(
     if prefill_tokens:
         step_tokens = np.full(len(strategies), prefill_tokens)
     timeless = np.broadcast_to(NETWORK.violated(q, table), len(strategies))
-    decoding, steps = table, {}
+    decoding = table
     with np.errstate(all="ignore" if timeless.any() else None):
         cols = columns if columns is not None else phases.decode(s, table, context, q.budget, need, detail=True)
         if columns is None and (prefill_tokens or served):
@@ -124,8 +124,7 @@ def explain_all(
             cols |= pricing.served(q, table, per_step, cols, step_tokens)
         steps = cols
         if served and work.rate is not None:
-            there = np.clip(np.rint(cols["sequences"]), 1, table["batch"]).astype(np.int64)
-            decoding = table.having(batch=there)
+            decoding = pricing.decoding(table, cols["sequences"])
             steps = phases.decode(s, decoding, context, q.budget, need, detail=True, cut=cols["cut"])
         ends = _at_routing_ends(q, decoding, context) if served else []
     out = []

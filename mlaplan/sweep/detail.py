@@ -67,18 +67,11 @@ def columns(
     tokens = pricing.tokens_per_step(q, table, tokens_given)
     steps, step_tokens = pricing.steps(q, table, tokens, memo, detail=True)
     of_load = served(loads, which, table, tokens, steps, step_tokens, memo)
-    decoding, round_s, known = table, steps, memo
-    if any(one.workload.rate is not None for one in loads):  # the round of those that are there, as `explain` shows it
-        rated = np.array([one.workload.rate is not None for one in loads])[which]
-        there = np.where(rated, np.clip(np.rint(of_load["sequences"]), 1, table["batch"]), table["batch"])
-        decoding, known = Table({**table, "batch": there.astype(np.int64)}), Memo()
-        nothing = np.zeros(n)
-        round_s = phases.decode(
-            q.setting, decoding, q.workload.mean_context, q.budget, nothing, known, detail=True, cut=steps["cut"]
-        )
+    rounds = _rounds(loads, which, table, steps, of_load, memo)
+    if rounds.memo is not memo:
         ends = Ends.of(q.setting)
-    d, p = _steps(q, table, steps, step_tokens, memo, decoding, round_s["decode_s"], known)
-    routing = _routing(q, decoding, round_s["decode_s"], known, ends)
+    d, p = _steps(q, rounds, table, steps, step_tokens, memo)
+    routing = _routing(q, rounds.table, d.value, rounds.memo, ends)
     out: dict[str, Any] = {"label": _labels(table)}
     for name in NAMES:
         out[name] = np.array(CODED[name], dtype=object)[table[name]] if name in CODED else table[name]
@@ -89,7 +82,7 @@ def columns(
     in_flight = of_load["sequences"] * table["dp"] * table["replicas"]
     out |= {"queue_s": of_load["queue_s"], "prefill_share": of_load["prefill_share"]}
     out["in_flight"] = np.where(np.isnan(given), in_flight, given)
-    out |= {"decode_step_s": d.value, "decode_comm_share": np.maximum(round_s["decode_comm_s"], 0.0) / d.value}
+    out |= {"decode_step_s": d.value, "decode_comm_share": np.maximum(rounds.steps["decode_comm_s"], 0.0) / d.value}
     out |= {"prefill_step_s": p.value, "prefill_comm_share": np.maximum(steps["prefill_comm_s"], 0.0) / p.value}
     held = capacity.sequence_tokens(table, q.budget.max_context) * table["batch"]
     total = steps["weight_bytes"] + steps["other_bytes"] + held * steps["kv_bytes_per_token"]
@@ -123,13 +116,35 @@ def served(
     return out
 
 
+class _Rounds(NamedTuple):
+    """The decode rounds that are shown, as `explain` shows them: rows, their columns, and what knows their prices."""
+
+    table: Table
+    steps: Columns
+    memo: Memo
+
+
+def _rounds(
+    loads: Sequence[Question], which: NDArray[np.intp], table: Table, steps: Columns, of_load: Columns, memo: Memo
+) -> _Rounds:
+    """Of the whole batch; at a request rate, of the sequences that it keeps there."""
+    rated = np.array([one.workload.rate is not None for one in loads])[which]
+    if not rated.any():
+        return _Rounds(table, steps, memo)
+    q, own = loads[0], Memo()
+    fewer = Table(pricing.decoding(table, np.where(rated, of_load["sequences"], table["batch"])))
+    nothing, context = np.zeros(size(table)), q.workload.mean_context
+    found = phases.decode(q.setting, fewer, context, q.budget, nothing, own, detail=True, cut=steps["cut"])
+    return _Rounds(fewer, found, own)
+
+
 def _steps(
-    q: Question, table: Table, steps: Columns, step_tokens: NDArray[np.int64], memo: Memo, decoding: Table,
-    round_s: Floats, known: Memo,
-) -> tuple[Band, Band]:  # fmt: skip
-    """Decode round and prefill step with their bands. decoding, round_s, known: rows, times and memo of the round."""
+    q: Question, rounds: _Rounds, table: Table, steps: Columns, step_tokens: NDArray[np.int64], memo: Memo
+) -> tuple[Band, Band]:
+    """Decode round and prefill step with their bands."""
     s, cut, prompts = q.setting, steps["cut"], Prefill(q.workload.new_tokens, q.workload.prefix_tokens)
-    d = spread.decode(s, decoding, q.workload.mean_context, round_s, cut, known)
+    round_s = rounds.steps["decode_s"]
+    d = spread.decode(s, rounds.table, q.workload.mean_context, round_s, cut, rounds.memo)
     p = spread.prefill(s, table, step_tokens, prompts, steps["prefill_pass_s"], cut, memo)
     return _around(round_s, *d), _around(steps["prefill_pass_s"], *p)
 
