@@ -66,11 +66,15 @@ def served(
     def steps_of(others: Table, tokens: NDArray[np.float64]) -> tuple[Columns, NDArray[np.int64]]:
         return steps(q, others, tokens, known or Memo(), cut=others["cut"])
 
-    rated = q.workload.rate is not None
     return steady.served(
-        rows.having(cut=columns["cut"]) if rated else rows, q.workload, q.setting.engine, tokens, columns["decode_s"],
-        columns["prefill_s"], columns["prefill_pass_s"], step_tokens, columns, of_load, steps_of if rated else None,
+        rows.having(cut=columns["cut"]), q.workload, q.setting.engine, tokens, columns["decode_s"],
+        columns["prefill_s"], columns["prefill_pass_s"], step_tokens, columns, of_load, steps_of,
     )  # fmt: skip
+
+
+def decoding(table: Table, sequences: NDArray[np.float64]) -> Table:
+    """The rows with as many sequences as are there, to the next whole one of the batch, for a round that is shown."""
+    return table.having(batch=np.clip(np.rint(sequences), 1, table["batch"]).astype(np.int64))
 
 
 def steps(

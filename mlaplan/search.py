@@ -125,26 +125,27 @@ def domains(q: Question, structures: Table, ax: space.Axes, pins: Mapping[str, A
     out |= {name: domain(getattr(ax, name)) for name in space.CHOICES}
     out["q_len"] = domain([1, *(1 + k for k in ax.mtp)])  # a draft has one
     out["seqs"] = domain(_micro_batches(q, structures, ax, pins))
-    out["batch"] = domain([1, int(pins["batch"]), *_at_rate(q, pins)]) if "batch" in pins else out["seqs"]
+    out["batch"] = domain([1, int(pins["batch"]), *_beside(q, pins)]) if "batch" in pins else out["seqs"]
     out["tokens"] = domain(np.multiply.outer(out["q_len"].values, out["seqs"].values).ravel())
     out["step_tokens"] = out["prompt_tokens"] = domain(steady.step_token_values(q.workload, ax.prefill_chunk))
     out["cut"] = domain(range(MOST_CUTS))
     return out
 
 
-def _at_rate(q: Question, pins: Mapping[str, Any]) -> list[int]:
-    """Batches at which a request rate has rounds priced, whatever the slots."""
-    return [] if q.workload.rate is None else nodes(int(pins.get("batch", 1))).tolist()
+def _beside(q: Question, pins: Mapping[str, Any]) -> list[int]:
+    """Batches at which rounds are priced beside a pinned one: of one sequence fewer, and those of a request rate."""
+    fewer = [max(int(pins.get("batch", 1)) - 1, 1)]
+    return fewer if q.workload.rate is None else [*fewer, *nodes(int(pins.get("batch", 1))).tolist()]
 
 
 def _micro_batches(q: Question, structures: Table, ax: space.Axes, pins: Mapping[str, Any]) -> Any:
     """Every number of sequences that a micro-batch, whole or halved, can have."""
-    at_rate = _at_rate(q, pins)
+    beside = _beside(q, pins)
     if "batch" not in pins:  # a batch is at most what is offered, and at most the chunk
         most = min(max(MOST_SEQUENCES, q.workload.concurrency or 0), max(ax.prefill_chunk))
-        return np.arange(max([most, *at_rate]) + 1)
+        return np.arange(max([most, *beside]) + 1)
     depths = structures.domain("pp").values.tolist()
-    whole = {-(-batch // min(pp, batch)) for pp in depths for batch in (int(pins["batch"]), *at_rate)}
+    whole = {-(-batch // min(pp, batch)) for pp in depths for batch in (int(pins["batch"]), *beside)}
     return sorted(whole | {-(-n // 2) for n in whole})
 
 

@@ -39,24 +39,22 @@ def either(where: NDArray[np.bool_], one: Load, other: Load) -> Load:
     return Load(*(np.where(where, a, b) for a, b in zip(one, other, strict=True)))
 
 
-def closed_loop(k: Ranks, met: Meeting | None = None) -> Load:
-    """A request is sent when another ends. met: as for `lockstep.closed`."""
+def closed_loop(k: Ranks, met: Meeting | None = None, away_s: Numeric | None = None) -> Load:
+    """A request is sent when another ends. met: as for `lockstep.closed`; away_s: a round while it is in the front end,
+    where it differs from `k.decode_s`."""
     met = lockstep.meeting(k) if met is None else met
     slot, others = lockstep.closed(k, met), k.sequences * k.ranks > 1.0
     own = k.passes * lockstep.own_step_s(k, slot, others, met)
     ahead = np.minimum(slot.units / 2.0, np.maximum(k.sequences - 1.0, 0.0)) * own
     # steps that begin and end meanwhile are short ones
-    steps = 1.0 + (np.ceil(k.front_s / k.decode_s) - 1.0) * (1.0 - slot.some) if k.front_s else 0.0
+    passing = np.ceil(k.front_s / (k.decode_s if away_s is None else away_s))
+    steps = 1.0 + (passing - 1.0) * (1.0 - slot.some) if k.front_s else 0.0
     seen = np.maximum(steps * slot.seconds - k.front_s, 0.0) + slot.seconds
     taken = lockstep.request_s(k, slot) * np.minimum(k.sequences, 1.0)
     if not np.all(others):
         seen, taken = np.where(others, seen, 0.0), np.where(others, taken, 0.0)
-    wait, service = ahead + seen, own + k.drain_s
-    if not k.mixed:
-        return Load(taken, wait, service, slot.with_prompts, round_s(slot))
-    # a round is a step; where the chunk leaves prompts too little room, they wait
-    wait = np.maximum(wait, np.maximum(k.sequences, 1.0) * taken - service - k.rounds * slot.seconds)
-    return Load(taken, wait, service, slot.with_prompts, slot.seconds)
+    each = slot.seconds if k.mixed else round_s(slot)
+    return Load(taken, ahead + seen, own + k.drain_s, slot.with_prompts, each)
 
 
 def open_loop(k: Ranks, rate: Numeric) -> Load:

@@ -119,7 +119,7 @@ def served(
     stages; tokens: per round and sequence. more: the columns `MORE`; without them a last chunk is like the others, a
     prompt costs as much alone as with others, and a round's time does not depend on the context.
     memo: of tables of this workload, whose `tokens` follow from the depth of drafts. steps_of: prices the steps of rows
-    like these with another batch; needed at a request rate, where table has all columns of a strategy and `cut`.
+    like these with another batch, for which table has all columns of a strategy and `cut`; needed at a request rate.
     """
     more = {} if more is None else more
     ranks = table["dp"] * table["replicas"]
@@ -129,18 +129,23 @@ def served(
         decode_s = decode_s - _spared_s(table, b, gain)
     columns = {**more, "decode_s": decode_s, "prefill_s": prefill_s, "prefill_pass_s": prefill_pass_s}
     k = in_lockstep(table, work, engine, b, rounds, columns, step_tokens)
-    load = closed_loop(k, _meeting(k, table, work, engine, tokens, memo))
-    # a closed loop's wait is spent in a slot
-    held = load.service_s + load.wait_s
-    # a rank with less than one request in flight is idle part of the time, and else like one with one
-    in_flight = np.maximum(np.maximum(b, 1.0) * load.request_s, held + rounds * decode_s)
+    away_s = _away_s(table, k, tokens, steps_of)
+    load = closed_loop(k, _meeting(k, table, work, engine, tokens, memo), away_s)
+    # what is left of a request's time for its rounds; its wait is spent in a slot, and a rank with less than one
+    # request in flight is idle part of the time, and else like one with one
+    left = np.maximum(b, 1.0) * load.request_s - load.service_s - load.wait_s
+    decoding = np.maximum(left, rounds * decode_s)
+    if engine.mixed_prefill:  # a round is a step; where the chunk leaves prompts too little room, they wait
+        decoding = np.minimum(decoding, rounds * load.round_s)
+        load = load._replace(wait_s=load.wait_s + np.maximum(left - decoding, 0.0))
+    in_flight = load.service_s + load.wait_s + decoding
     rate = b / in_flight
     queue: Numeric = 0.0
     if work.concurrency is not None:
         queue = np.maximum(_offered(table, work) - slots, 0.0) / rate
     capacity, sequences = rate * ranks, b
     total = capacity
-    tpot = (in_flight - held) / (rounds * tokens) if work.osl > 1 else np.full(slots.shape, np.nan)
+    tpot = decoding / (rounds * tokens) if work.osl > 1 else np.full(slots.shape, np.nan)
     if work.rate is not None:
         assert steps_of is not None
         free, there = _at_rate(table, work, engine, tokens, steps_of)
@@ -186,6 +191,23 @@ def _at_rate(
 
     load, there = at_rate.settle(load_at, arriving, rounds, u["dp"], int(table["batch"].max(initial=1)))
     return Load(*(x[index] for x in load)), there[index]
+
+
+def _away_s(table: Table, k: Ranks, tokens: Numeric, steps_of: StepsOf | None) -> Numeric:
+    """A round of a rank alone while a request is in the front end, of one sequence fewer: only where that, which is
+    never shorter by more than the sequence's part, may let one more step pass meanwhile. [s]"""
+    slots = table["batch"]
+    if not k.front_s or steps_of is None:
+        return k.decode_s
+    least = k.decode_s * (1.0 - 1.0 / np.maximum(slots, 2))
+    edge = (np.ceil(k.front_s / k.decode_s) < np.ceil(k.front_s / least)) & (table["dp"] == 1) & (slots > 1)
+    rows = np.flatnonzero(edge)
+    if not len(rows):
+        return k.decode_s
+    fewer, _ = steps_of(table.of(SLOTLESS, rows).having(batch=slots[rows] - 1), np.asarray(tokens)[rows])
+    out = np.array(np.broadcast_to(k.decode_s, slots.shape))
+    out[rows] = fewer["decode_s"]
+    return out
 
 
 def _slot_wait_s(load: Numeric, slots: Numeric, stay_s: Numeric) -> Numeric:

@@ -39,21 +39,14 @@ PAIRS = [
 
 def conditioned(values, work):
     """With a given rate, the load for the wait: near the capacity w = t a / 2 (1 - a) multiplies every rounding by
-    1 / (1 - a), while w / (t + w) does not; and for a round tau = t / (1 - u) the share 1 - u of the time that decode
-    has. Differences are rounded as what they are differences of, and speed to a user as its inverse."""
+    1 / (1 - a), while w / (t + w) does not. Differences are rounded as what they are differences of."""
     of = {"prefill_late_s": values["prefill_pass_s"], "prefill_share": 1.0}
     of |= dict.fromkeys(("decode_core_s", "decode_gain_s"), values["decode_s"])
     values = values | {name: values[name] + whole for name, whole in of.items()}
-    # Little's law: what a request is there for in all, less what it waits
-    stay = values["sequences"] / values["capacity_per_s"] / max(work.osl - 1, 1)
-    tpot = values["tpot_s"] + stay
-    values |= {"tpot_s": tpot, "tok_s_user": 1 / tpot}
     if work.rate is None:
         return values
-    t, d = values["prefill_s"], values["decode_s"]
-    values = values | {name: values[name] / (t + values[name]) for name in ("queue_s", "ttft_s")}
-    values |= {"tpot_s": 1 + d / tpot, "tok_s_user": 1 + d / tpot}
-    return values | {"sequences": 1 + 1 / values["sequences"]}
+    t = values["prefill_s"]
+    return values | {name: values[name] / (t + values[name]) for name in ("queue_s", "ttft_s")}
 
 
 def assert_same(got: float, expected: float, what: str) -> None:

@@ -35,14 +35,21 @@ def served(
         t_d -= x["decode_gain_s"] * (1 - min(max(b, 1 / st.dp), 1.0)) / (1 - 1 / st.dp)
         x = x | {"decode_s": t_d}
     together = Together(e, st, work, x, step_tokens, b, n, front)
-    load = together.closed()
-    held = load.service_s + load.wait_s
-    stay = max(max(b, 1.0) * load.request_s, held + n * t_d)
+    away = t_d
+    if front and st.dp == 1 and st.batch > 1 and math.ceil(front / t_d) < math.ceil(front / (t_d * (1 - 1 / st.batch))):
+        away = steps(st.batch - 1)[0]["decode_s"]  # one sequence fewer while a request is in the front end
+    load = together.closed(away)
+    left = max(b, 1.0) * load.request_s - load.service_s - load.wait_s
+    decoding = max(left, n * t_d)
+    if e.mixed_prefill:
+        decoding = min(decoding, n * load.round_s)
+        load = load._replace(wait_s=load.wait_s + max(left - decoding, 0.0))
+    stay = load.service_s + load.wait_s + decoding
     rate = b / stay
     queue = 0.0 if offered is None else max(offered - st.batch, 0.0) / rate
     total, tpot, wait, service, share, there = rate * ranks, NAN, load.wait_s, load.service_s, load.share, b
     if n > 0:
-        tpot = (stay - held) / (n * tokens)
+        tpot = decoding / (n * tokens)
     if work.rate is not None:
         arriving = work.rate / ranks
         total = min(total, work.rate)
@@ -156,7 +163,7 @@ class Together:
     def decodes(self, mu: float) -> float:
         return math.exp(-mu) if self.several else max(1.0 - mu, 0.0)
 
-    def closed(self) -> Load:
+    def closed(self, away: float) -> Load:
         mu, d = self.units(), self.d
         if self.several:
             some, most = -math.expm1(-d * mu), largest(d, mu)
@@ -175,11 +182,9 @@ class Together:
         own = self.own(mu, most, some)
         wait = min(mu / 2.0, max(self.b - 1.0, 0.0)) * own
         if self.others:
-            steps = 1.0 + (math.ceil(self.front / self.t_d) - 1.0) * (1.0 - some) if self.front else 0.0
+            steps = 1.0 + (math.ceil(self.front / away) - 1.0) * (1.0 - some) if self.front else 0.0
             wait += max(steps * tau - self.front, 0.0) + tau
         taken = self.pieces * tau / mu * min(self.b, 1.0) if self.others else 0.0
-        if self.mixed:
-            wait = max(wait, max(self.b, 1.0) * taken - own - self.drain - self.n * tau)
         return Load(taken, wait, own + self.drain, share, each)
 
     def at(self, rate: float) -> Load:
