@@ -296,7 +296,9 @@ def shared_ranks(profile: Profile, model: Any, ranks: int) -> int:
     """EP ranks set apart for the shared experts; one line where the engine or the model has no use for them."""
     asked = f"--shared-ranks {ranks}"
     if not profile.parallel.shared_ranks:
-        raise MlaplanError(f"{asked}: {profile.label} keeps the shared experts on every rank")
+        raise MlaplanError(
+            f"{asked}: {profile.label} keeps the shared experts on every rank; --engine generic may set some apart"
+        )
     if not any(f.kind == "moe" and f.shared_experts for f in model.ffn.values()):
         raise MlaplanError(f"{asked}: {model.title} has no shared experts")
     return ranks

@@ -64,10 +64,8 @@ def memory(q: Question, s: Strategy, m: Memory) -> dict[str, Any]:
     }
 
 
-def phase(p: Phase | None) -> dict[str, Any] | None:
+def phase(p: Phase) -> dict[str, Any]:
     """A step: its time, the part that is communication, what it is made of; operators by falling time."""
-    if p is None:
-        return None
     ops = sorted(p.ops, key=lambda op: -op.time_s)
     return {
         "step_s": interval(p.step_s),
@@ -109,8 +107,8 @@ def explanation(q: Question, e: Explanation) -> dict[str, Any]:
             "context_parallel": context.data(q, e.strategy),
         },
         "memory": memory(q, e.strategy, e.memory),
-        "decode": phase(e.decode),
-        "prefill": phase(e.prefill),
+        "decode": None if e.decode is None else {"sequences_per_rank": e.decoding, **phase(e.decode)},
+        "prefill": None if e.prefill is None else phase(e.prefill),
         "served": served(e.served),
     }
 

@@ -163,10 +163,10 @@ def group_of(op: Op) -> str:
     return "norms, router, head"
 
 
-def sequences_per_rank(q: Question, s: Strategy) -> float:
-    """Sequences in flight on one attention-DP rank."""
-    offered = q.workload.concurrency
-    return s.batch if offered is None else min(s.batch, offered / (s.dp * s.replicas))
+def sequences_per_rank(q: Question, e: Explanation) -> float:
+    """Sequences in flight on one attention-DP rank: at a request rate, as many as it keeps there."""
+    s, offered = e.strategy, q.workload.concurrency
+    return e.decoding if offered is None else min(e.decoding, offered / (s.dp * s.replicas))
 
 
 def part_of(op: Op, phase: str) -> str:
@@ -186,9 +186,7 @@ def token_cost(q: Question, e: Explanation, of: Callable[[Op, str], str] = part_
         return {}
     chips = s.tp * s.pp
     a = served.tokens_per_step.value
-    # at a request rate the round is that of the sequences there
-    sharing = sequences_per_rank(q, s) if work.rate is None else e.decoding
-    per_round = max(work.osl - 1, 0) / a / max(sharing, 1.0) / work.osl * chips
+    per_round = max(work.osl - 1, 0) / a / max(sequences_per_rank(q, e), 1.0) / work.osl * chips
     out: dict[str, float] = {}
     for op in e.decode.ops:
         name = of(op, "decode")
@@ -264,7 +262,7 @@ def _held(q: Question, s: Strategy, columns: Any, row: int) -> Held:
 
 def _in_flight(q: Question, e: Explanation) -> float:
     """Sequences in flight on one stage's worth of chips: those of one copy of the model."""
-    return sequences_per_rank(q, e.strategy) * e.strategy.dp
+    return sequences_per_rank(q, e) * e.strategy.dp
 
 
 def _dtypes(q: Question, s: Strategy) -> tuple[str, str]:

@@ -63,13 +63,13 @@ def telling_step(q: Question, e: Explanation) -> Phase:
 
 def breakdown(q: Question, e: Explanation, small: float = SHOWN) -> Block:
     """The step that a request is made of, operator by operator; what is below `small` of it is one line."""
-    s, p = e.strategy, telling_step(q, e)
+    p = telling_step(q, e)
     title = (
         f"Requests end with their first token. A prefill step takes {words.span(p.step_s, format_seconds)}, "
         f"{words.percent(p.comm_share)} of it communication:"
         if q.workload.osl == 1
-        else f"A decode step of {words.times(s.batch, 'sequence')} a rank at {q.workload.mean_context:,} cached tokens "
-        f"takes {words.span(p.step_s, format_seconds)}, {words.percent(p.comm_share)} of it communication:"
+        else f"A decode step of {words.times(e.decoding, 'sequence')} a rank at {q.workload.mean_context:,} cached "
+        f"tokens takes {words.span(p.step_s, format_seconds)}, {words.percent(p.comm_share)} of it communication:"
     )
     return Block(title, explain_text.OPERATORS, explain_text.operator_rows(p, small))
 
@@ -125,7 +125,7 @@ def _experts_hit(q: Question, e: Explanation) -> str | None:
     if moe is None:
         return None
     s = e.strategy
-    tokens = -(-s.batch // min(s.pp, s.batch)) * (1 + s.mtp) * s.dp
+    tokens = -(-e.decoding // min(s.pp, e.decoding)) * (1 + s.mtp) * s.dp
     hit = float(touched(moe.experts, routed_per_token(moe), tokens, float(q.setting.engine.load_spread)))
     return f"the {tokens:,} tokens of a step reach {hit:.0f} of {moe.experts} experts a layer, each read once"
 
