@@ -64,8 +64,10 @@ def memory(q: Question, s: Strategy, m: Memory) -> dict[str, Any]:
     }
 
 
-def phase(p: Phase) -> dict[str, Any]:
+def phase(p: Phase | None) -> dict[str, Any] | None:
     """A step: its time, the part that is communication, what it is made of; operators by falling time."""
+    if p is None:
+        return None
     ops = sorted(p.ops, key=lambda op: -op.time_s)
     return {
         "step_s": interval(p.step_s),
@@ -97,6 +99,7 @@ def served(s: Served | None) -> dict[str, Any] | None:
 
 def explanation(q: Question, e: Explanation) -> dict[str, Any]:
     """One strategy with all that is known of it."""
+    decode = phase(e.decode)
     return {
         "fits": e.fits,
         "reasons": [f"{code} {slug}: {words}" for code, slug, words in e.reasons],
@@ -107,8 +110,8 @@ def explanation(q: Question, e: Explanation) -> dict[str, Any]:
             "context_parallel": context.data(q, e.strategy),
         },
         "memory": memory(q, e.strategy, e.memory),
-        "decode": None if e.decode is None else {"sequences_per_rank": e.decoding, **phase(e.decode)},
-        "prefill": None if e.prefill is None else phase(e.prefill),
+        "decode": decode and {"sequences_per_rank": e.decoding, **decode},
+        "prefill": phase(e.prefill),
         "served": served(e.served),
     }
 
