@@ -2,7 +2,8 @@
 
 The residual of a row is log(predicted / measured); a soft L1 loss keeps single bad rows from pulling. One half of
 the rows is fitted, the other half gives the reported error. A constant that the rows do not identify (its standard
-error exceeds half of it) is held at the chip's own value, one at its bound stays there, and both are named.
+error exceeds half of it, or it can move against others without changing a row) is held at the chip's own value, one at
+its bound stays there, and both are named.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ ROWS_PER_CONSTANT = 3
 F_LIMIT = 4.0
 HALVES_FROM = 40  # rows; below this every row is fitted and each is predicted by a fit without it
 MOST_ROWS = 12_000  # of the half that is fitted; more change nothing
+NO_DIRECTION = 1e-5  # of the largest singular value: numerical derivatives are no better
+SHARE_OF_DIRECTION = 0.1  # of a direction that changes nothing, from where a constant moves along it
 NOTHING = 1e-4  # of its start: a constant that small does nothing
 DIGITS = 4  # of a constant as it is written
 
@@ -196,9 +199,20 @@ def _standard_errors(jacobian: Array, residual: Array, low: Array, high: Array, 
     left = max(len(residual) - j.shape[1], 1)
     covariance = np.linalg.pinv(j.T @ j) * float(residual @ residual) / left
     out[inside] = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    # a direction that changes nothing has no error bar at all
-    out[inside] = np.where(np.linalg.norm(j, axis=0) > 1e-9, out[inside], np.inf)
+    out[inside] = np.where(_free_to_move(j), np.inf, out[inside])
     return out
+
+
+def _free_to_move(jacobian: Array) -> NDArray[np.bool_]:
+    """Constants that can change without changing any row, alone or against each other: no error bar says how far.
+
+    Two that enter all rows in one proportion (a floor and a time for each of the same number of experts) are such.
+    """
+    lengths = np.linalg.norm(jacobian, axis=0)
+    still = lengths <= 1e-9
+    _, sizes, directions = np.linalg.svd(jacobian / np.where(still, 1.0, lengths), full_matrices=False)
+    nothing = directions[sizes <= NO_DIRECTION * sizes.max(initial=0.0)]
+    return still | (np.abs(nothing) > SHARE_OF_DIRECTION).any(axis=0)
 
 
 def _left_out(
