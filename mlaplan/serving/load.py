@@ -3,7 +3,7 @@
 Closed loop: a request is sent when a step ends, is seen in the next, and its own steps begin with the one after; half a
 prompt of its rank times mu is before it. Open loop: it comes at any time of a step, so the rest of the one under way is
 before it, then a whole one, as it is seen in it, and the prompts that find no room in its rank's steps: of R units that
-a step holds, as in front of R servers (`waiting`).
+a step holds, as in front of floor(R) servers (`waiting`) that together do R in the time of one.
 """
 
 from __future__ import annotations
@@ -61,23 +61,17 @@ def open_loop(k: Ranks, rate: Numeric) -> Load:
     """Poisson arrivals, `rate` of a rank and second."""
     slot = lockstep.open_loop(k, rate)
     own = k.passes * lockstep.own_step_s(k, slot, k.sequences * k.ranks > 1.0)
-    wait = waiting.mean_s(np.minimum(prompt_load(k, rate, own), FULL), places(k), own) + step_wait_s(k, slot, rate)
+    room = np.maximum(k.room, 1.0)
+    places = np.floor(room)
+    load = rate * own * np.minimum(k.units, 1.0) / room
+    # what a step holds beside whole units serves those sooner
+    wait = waiting.mean_s(np.minimum(load, FULL), places, own * places / room) + step_wait_s(k, slot, rate)
     return Load(lockstep.request_s(k, slot), wait, own + k.drain_s, slot.with_prompts, round_s(slot))
 
 
 def round_s(slot: Slot) -> Numeric:
     """Time from one decode round of a sequence to the next; very long where no time is left for it. [s]"""
     return slot.seconds / np.maximum(slot.rounds_share, 1e-9)
-
-
-def places(k: Ranks) -> Numeric:
-    """R: whole units of prompts that a step of one rank holds."""
-    return np.maximum(np.floor(k.room), 1.0)
-
-
-def prompt_load(k: Ranks, rate: Numeric, own_s: Numeric) -> Numeric:
-    """Share of its places that a rank's prompts take; own_s: the time that each takes one."""
-    return rate * own_s * np.minimum(k.units, 1.0) / places(k)
 
 
 def step_wait_s(k: Ranks, slot: Slot, rate: Numeric) -> Numeric:

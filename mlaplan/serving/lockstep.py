@@ -61,7 +61,7 @@ class Ranks(NamedTuple):
     all_s: Numeric  # s_D and s_1, not waiting for the host
     lone_s: Numeric
     units: Numeric  # c' = new tokens / step tokens: below 1 where a step has several prompts
-    riding: Numeric  # b q / T
+    ride_s: Numeric  # (s_D - z) b q / T: what decoding tokens of all ranks add to a step with prompts
     room: Numeric  # units that a step holds: where it is mixed, what decoding tokens leave of the chunk
     drafts: Numeric  # whether sequences draft
     mixed: bool
@@ -149,7 +149,7 @@ def long_s(k: Ranks, everyone: Numeric, most: Numeric, decoding: bool = True) ->
     # decoding tokens of all ranks in the products that they share with prompts, and what the context adds
     if not decoding:
         return np.maximum(step, k.host_s)
-    return np.maximum(step + (k.all_s - floor) * k.riding, k.host_s) + np.minimum(k.core_s, k.decode_s)
+    return np.maximum(step + k.ride_s, k.host_s) + np.minimum(k.core_s, k.decode_s)
 
 
 class Meeting(NamedTuple):

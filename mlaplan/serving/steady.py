@@ -37,6 +37,7 @@ from mlaplan.costs.table import Columns, Table, distinct, size, through
 from mlaplan.serving import at_rate, lockstep, waiting
 from mlaplan.serving.load import FULL, Load, closed_loop, either, open_loop
 from mlaplan.serving.lockstep import Meeting, Ranks
+from mlaplan.serving.remainder import with_remainder
 from mlaplan.strategy import NAMES
 
 if TYPE_CHECKING:
@@ -187,7 +188,9 @@ def _at_rate(
         columns, step_tokens = steps_of(rows, per_round)
         columns["decode_s"] = columns["decode_s"] - alone * columns["decode_gain_s"]
         there = np.where(alone, 1.0 / u["dp"], sequences)
-        return open_loop(in_lockstep(rows, work, engine, there, rounds, columns, step_tokens), arriving)
+        # of several ranks, the one asked about is there besides as many on its own
+        others = np.where(alone, 0, sequences - (u["dp"] == 1))
+        return open_loop(in_lockstep(rows, work, engine, there, rounds, columns, step_tokens, others), arriving)
 
     load, there = at_rate.settle(load_at, arriving, rounds, u["dp"], int(table["batch"].max(initial=1)))
     return Load(*(x[index] for x in load)), there[index]
@@ -223,21 +226,27 @@ def _spared_s(table: Mapping[str, NDArray[Any]], b: Numeric, gain_s: Numeric) ->
 
 def in_lockstep(
     table: Mapping[str, NDArray[Any]], work: Workload, engine: EngineCosts, sequences: Numeric, rounds: Numeric,
-    columns: Mapping[str, Numeric], step_tokens: NDArray[np.int64],
+    columns: Mapping[str, Numeric], step_tokens: NDArray[np.int64], others: Numeric | None = None,
 ) -> Ranks:  # fmt: skip
-    """The rows as ranks that step together. columns: as `costs.phases` gives them."""
+    """The rows as ranks that step together. columns: as `costs.phases` gives them; others: sequences that decode beside
+    a prompt of their rank, b - 1 if not given."""
     one, late = columns["prefill_s"], columns.get("prefill_late_s", 0.0)
     decoding, chunk = sequences * (1.0 + table["mtp"]), table["prefill_chunk"]
     room: Numeric = np.maximum(chunk // step_tokens, 1)
     if engine.mixed_prefill:
         room = np.maximum(chunk - decoding, 1.0) / step_tokens
-    return Ranks(
+    k = Ranks(
         table["dp"], sequences, rounds, columns["decode_s"], columns.get("decode_core_s", 0.0),
         columns.get("prefill_even_s", one), columns.get("prefill_lone_s", one), work.new_tokens / step_tokens,
-        decoding / step_tokens, room, table["mtp"] > 0, engine.mixed_prefill,
+        0.0, room, table["mtp"] > 0, engine.mixed_prefill,
         columns.get("prefill_host_s", 0.0), columns["prefill_pass_s"] - one + late,
         front_end_s(engine, work),
     )  # fmt: skip
+    if not engine.mixed_prefill or work.osl == 1:
+        return k
+    k = k._replace(ride_s=(k.all_s - k.floor_s) * decoding / step_tokens)
+    others = np.maximum(sequences - 1.0, 0.0) if others is None else others
+    return with_remainder(k, work.new_tokens, step_tokens, chunk, others * (1 + table["mtp"]))
 
 
 def _meeting(

@@ -86,11 +86,11 @@ def settled(e: Any, st: Any, work: Any, n: float, front: float, rate: float, ste
 
     def at(place: int) -> tuple[Load, float]:
         x, step_tokens = steps(grid[max(place - 1, 0)])
-        sequences = float(grid[place - 1])
+        sequences, others = float(grid[place - 1]), float(grid[place - 1] - (st.dp == 1))
         if place == 0:
-            sequences = 1 / st.dp
+            sequences, others = 1 / st.dp, 0.0
             x = x | {"decode_s": x["decode_s"] - x["decode_gain_s"]}
-        load = Together(e, st, work, x, step_tokens, sequences, n, front).at(rate)
+        load = Together(e, st, work, x, step_tokens, sequences, n, front, others).at(rate)
         return load, 1 / st.dp + rate * n * load.round_s - sequences
 
     low, high = 0, len(grid)
@@ -110,30 +110,51 @@ class Together:
     """D ranks that step together: slots in which some rank has a unit of a prompt are long for all."""
 
     def __init__(
-        self, e: Any, st: Any, work: Any, x: dict[str, float], step_tokens: int, b: float, n: float, front: float
-    ) -> None:
+        self, e: Any, st: Any, work: Any, x: dict[str, float], step_tokens: int, b: float, n: float, front: float,
+        others: float | None = None,
+    ) -> None:  # fmt: skip
         self.d, self.b, self.n, self.front = st.dp, b, n, front
         self.t_d, self.core = x["decode_s"], x["decode_core_s"]
         self.even, self.lone, self.host = x["prefill_even_s"], x["prefill_lone_s"], x["prefill_host_s"]
         self.drain = x["prefill_pass_s"] - x["prefill_s"] + x["prefill_late_s"]
         self.pieces = (work.isl - work.prefix_tokens) / step_tokens
         self.passes = max(self.pieces, 1.0)
-        self.riding = b * (1.0 + st.mtp) / step_tokens
         self.mixed, self.stalls = e.mixed_prefill, st.mtp > 0 and not e.mixed_prefill
         if self.mixed:
             self.room = max(st.prefill_chunk - b * (1.0 + st.mtp), 1.0) / step_tokens
         else:
             self.room = max(st.prefill_chunk // step_tokens, 1)
-        self.several = self.room >= 2
         self.least = min(max(self.t_d - self.core, 0.0), self.lone)
+        self.ride = (self.even - self.least) * b * (1.0 + st.mtp) / step_tokens if n > 0 else 0.0
+        if self.mixed and n > 0:
+            decoding = (max(b - 1.0, 0.0) if others is None else others) * (1 + st.mtp)
+            self.leave_over(work.isl - work.prefix_tokens, step_tokens, st.prefill_chunk, decoding)
+        self.several = self.room >= 2
         self.others = b * st.dp > 1.0
+
+    def leave_over(self, new: int, step_tokens: int, chunk: int, decoding: float) -> None:
+        """One step more than the chunk alone would need, where decoding tokens take so much of it."""
+        left = max(chunk - decoding, math.ceil(chunk / 2))
+        c = math.ceil(new / left)
+        if c <= math.ceil(new / chunk):
+            return
+        rest = new - (c - 1) * left
+
+        def mean(whole: float) -> float:
+            full, last = (max(self.least + (whole - self.least) * t / step_tokens, self.host) for t in (left, rest))
+            return ((c - 1) * full + last) / c
+
+        self.drain *= max(self.least + (self.lone - self.least) * rest / step_tokens, self.host) / self.lone
+        self.even, self.lone = mean(self.even), mean(self.lone)
+        self.pieces = self.passes = float(c)
+        self.room = max(chunk - decoding, 1.0) * c / new
 
     def step(self, everyone: float, most: float, decoding: bool = True) -> float:
         spread = (self.even - self.lone) * max(everyone - most, 0.0) / max(self.d - 1.0, 1.0)
         prompts = self.least + (self.lone - self.least) * most + spread
         if not self.mixed or not decoding:
             return max(prompts, self.host)
-        return max(prompts + (self.even - self.least) * self.riding, self.host) + min(self.core, self.t_d)
+        return max(prompts + self.ride, self.host) + min(self.core, self.t_d)
 
     def own(self, mu: float, most: float, some: float) -> float:
         """All steps with one's own prompt."""
@@ -209,9 +230,10 @@ class Together:
         rest = (some * long**2 + (1.0 - some) * self.t_d**2) / (2.0 * tau)
         meets = -math.expm1(-d * rate * (self.n * each + self.passes * tau))
         own = self.own(mu, some * most, some)
-        places = max(math.floor(self.room), 1.0)
-        rho = min(rate * own * min(self.pieces, 1.0) / places, 1.0 - 1e-9)
-        queue = own / (2.0 * places) * rho ** (math.sqrt(2.0 * (places + 1.0)) - 1.0) / (1.0 - rho)
+        room = max(self.room, 1.0)
+        places = float(math.floor(room))
+        rho = min(rate * own * min(self.pieces, 1.0) / room, 1.0 - 1e-9)
+        queue = own / (2.0 * room) * rho ** (math.sqrt(2.0 * (places + 1.0)) - 1.0) / (1.0 - rho)
         return Load(self.pieces * tau / mu, queue + meets * (rest + tau), own + self.drain, share, each)
 
 

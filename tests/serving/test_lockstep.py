@@ -12,7 +12,7 @@ from mlaplan.serving.lockstep import Ranks
 
 # 8 ranks of 20 sequences, 199 rounds of 30 ms, 10 ms of which are context; a prompt alone 0.2 s, on all ranks 0.3 s
 MIXED = Ranks(
-    ranks=8, sequences=20.0, rounds=199.0, decode_s=0.03, core_s=0.01, all_s=0.3, lone_s=0.2, units=1.0, riding=0.1,
+    ranks=8, sequences=20.0, rounds=199.0, decode_s=0.03, core_s=0.01, all_s=0.3, lone_s=0.2, units=1.0, ride_s=0.028,
     room=1, drafts=False, mixed=True, host_s=0.0, drain_s=0.0, front_s=0.0,
 )  # fmt: skip
 FIRST = MIXED._replace(mixed=False)
@@ -83,7 +83,7 @@ def test_the_most_units_of_a_rank_by_chance(ranks: int, mean: float) -> None:
 
 def test_an_open_loop_of_steps_by_chance() -> None:
     """Prompts of two steps on any of so many ranks that two never meet: long steps while one is under way."""
-    k = MIXED._replace(ranks=64, all_s=0.2, units=2.0, riding=0.0)
+    k = MIXED._replace(ranks=64, all_s=0.2, units=2.0, ride_s=0.0)
     rate, long = 0.04, 0.2 + 0.01
     rng, left, now, long_steps, steps = np.random.default_rng(2), np.zeros(0, dtype=int), 0.0, 0, 200_000
     took = 0.03

@@ -189,9 +189,12 @@ def test_chunks_and_pipelines_by_hand():
     mu, tau = slots(4, 10, 3)
     assert found["requests_per_s"] == pytest.approx(mu / (3 * tau))
     assert found["ttft_s"] - found["queue_s"] == pytest.approx(2 * 2.0 + 5.0)
-    # in mixed steps the 4 that decode add 4 of 100 tokens to each chunk, the round's 0.1 s being read once
+    # in mixed steps 3 others leave 97 of 100 tokens: 3 steps of 97 and one of 9, linear from 0.1 s; the 4 that decode
+    # add 4 tokens to each, and stages after the slowest have the last one to do
     found = served(Workload(300, 11), batch=4, step=100, pass_s=5.0, engine=r.engine(mixed_prefill=True))
-    assert found["ttft_s"] - found["queue_s"] == pytest.approx(2 * 2.0 + 5.0 + 3 * 1.9 * 0.04)
+    assert found["ttft_s"] - found["queue_s"] == pytest.approx(
+        3 * (0.1 + 1.9 * 0.97) + (0.1 + 1.9 * 0.09) + 4 * 1.9 * 0.04 + 3.0 * (0.1 + 1.9 * 0.09) / 2.0
+    )
     # 4 prompts in one step of 2 s, and more steps in a chunk: they get through faster than one by one
     found = served(Workload(100, 11), batch=4, step=400, prefill_chunk=1600)
     assert found["requests_per_s"] > 1.5 * mu / tau
