@@ -36,6 +36,7 @@ PROJECTIONS = (
     "indexer_k",
 )  # fmt: skip
 PREFILL, PREFILL_LINK, UNEVEN, IDLE = "prefill compute", "prefill communication", "uneven prefill", "idle"
+SHARED = "shared in mixed steps"  # below zero: what a prompt and decode read once in one step is counted to both
 WEIGHT_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp4": 0.5}
 
 
@@ -201,9 +202,9 @@ def token_cost(q: Question, e: Explanation, of: Callable[[Op, str], str] = part_
             prefill += op.time_s * per_step
     whole = 1.0 / served.tok_s_chip.value
     idle = whole - sum(out.values())
-    if idle < 0:  # what prompts share with decode is counted to decode
-        out[PREFILL] = out.get(PREFILL, 0.0) + idle
-    elif s.dp > 1:
+    if idle < -1e-6 * whole:
+        out[SHARED] = idle
+    elif s.dp > 1 and idle > 0:
         # steps that are long for prompts on other ranks
         out[UNEVEN] = min(max(served.prefill_share * whole - prefill, 0.0), idle)
         idle -= out[UNEVEN]

@@ -8,7 +8,7 @@ from mlaplan.report import explain_text, words
 from mlaplan.report.block import Block
 from mlaplan.report.grid import Column, text
 from mlaplan.report.tables import wrapped
-from mlaplan.report.why import IDLE, PREFILL, PREFILL_LINK, UNEVEN
+from mlaplan.report.why import IDLE, PREFILL, PREFILL_LINK, SHARED, UNEVEN
 from mlaplan.units import format_bytes, format_bytes_per_s, format_flops, format_seconds
 
 if TYPE_CHECKING:
@@ -132,10 +132,10 @@ def _experts_hit(q: Question, e: Explanation) -> str | None:
 
 def costs(w: Why) -> Block:
     """What an output token costs, and where the next best shape costs more."""
-    groups = sorted(w.cost, key=lambda g: (g in (PREFILL, PREFILL_LINK, UNEVEN, IDLE), -w.cost[g]))
+    groups = sorted(w.cost, key=lambda g: (g in (PREFILL, PREFILL_LINK, UNEVEN, SHARED, IDLE), -w.cost[g]))
     groups += [g for g in w.other_cost if g not in groups]
     total = sum(w.cost.values())
-    large = [g for g in groups if max(w.cost.get(g, 0.0), w.other_cost.get(g, 0.0)) > 1e-4 * total]
+    large = [g for g in groups if max(abs(w.cost.get(g, 0.0)), abs(w.other_cost.get(g, 0.0))) > 1e-4 * total]
     mine = {g: w.cost.get(g, 0.0) for g in large}
     rows = [[g, _us(mine[g]), words.percent(mine[g] / total)] for g in large] + [["all", _us(total), "100 %"]]
     columns = [text("chip-us per output token"), Column("this plan"), Column("share")]
