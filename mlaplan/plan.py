@@ -133,7 +133,8 @@ def _ranked(q: Question, found: Found, objective: str, top: int) -> list[Strateg
         return []
     rows = joined(found.rows)
     value = ranking.score(rows, objective, q.workload.osl)
-    most = np.argsort(-value, kind="stable")[: 50 * top]
+    # at a request rate all that keep it are equal: then what a request takes decides
+    most = np.lexsort((ranking.latency(rows, q.workload.osl), -value))[: 50 * top]
     knobs = np.array([ranking.complexity({k: int(rows[k][i]) for k in ranking.KNOBS}) for i in most])
     best: dict[tuple[int | str | bool, ...], Strategy] = {}
     for i in most[ranking.in_order(value[most], knobs)]:

@@ -205,7 +205,8 @@ def _foremost(kept: Sequence[Kept]) -> _Picked | None:
         return None
     names = ranking.KNOBS
     knobs = {name: np.concatenate([table[name] for _, table, _ in parts]) for name in names}
-    i = family.foremost(knobs, np.concatenate([value["value"] for *_, value in parts]))
+    value, tie = (np.concatenate([of[name] for *_, of in parts]) for name in ("value", "tie"))
+    i = family.foremost(knobs, value, tie)
     for n, table, _ in parts:
         if i < size(table):
             return _Picked(n, table.take(slice(i, i + 1)), None)

@@ -202,9 +202,12 @@ def _joined(parts: Sequence[Columns]) -> Columns:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def foremost(rows: Mapping[str, NDArray[Any]], value: NDArray[np.float64]) -> int:
-    """The first plan of `recommend`: of those within `ranking.LIKENESS` of the best, the one with the fewest knobs."""
-    most = np.argsort(-value, kind="stable")[:CANDIDATES]
+def foremost(rows: Mapping[str, NDArray[Any]], value: NDArray[np.float64], tie: NDArray[np.float64]) -> int:
+    """The first plan of `recommend`: of those within `ranking.LIKENESS` of the best, the one with the fewest knobs.
+
+    tie: of equal values the lowest first.
+    """
+    most = np.lexsort((tie, -value))[:CANDIDATES]
     near = most[value[most] >= value[most[0]] - ranking.LIKENESS * abs(value[most[0]])]
     knobs = [ranking.complexity({name: int(rows[name][i]) for name in ranking.KNOBS}) for i in near]
     return int(near[ranking.foremost(value[near], np.array(knobs))])
