@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mlaplan.specs.chip import Chip
     from mlaplan.specs.fit import KernelFit
 
-KERNELS: tuple[tuple[str, Callable[[str, str, str], Rows | None], tuple[str, ...]], ...] = (
+KERNELS: tuple[tuple[str, Callable[..., Rows | None], tuple[str, ...]], ...] = (
     ("gemm", tables.gemm, ("bf16", "fp8", "fp8_block", "int8", "int4", "fp4")),
     ("bmm", tables.bmm, ("bf16",)),
     ("grouped_gemm", tables.grouped_gemm, ("bf16", "fp8", "fp8_block", "int4", "fp4")),
@@ -44,11 +44,13 @@ class Calibrated:
     skipped: list[str] = field(default_factory=list)
 
 
-def kernel_rows(chip: Chip, engine: str, modes: Modes) -> Iterator[tuple[str, str, Rows | None, str]]:
+def kernel_rows(
+    chip: Chip, engine: str, modes: Modes, by: tables.Source = tables.INSTALLED
+) -> Iterator[tuple[str, str, Rows | None, str]]:
     """(op, dtype, usable rows or None, why none) of every kernel table of an engine."""
     for op, read, dtypes in KERNELS:
         for dtype in dtypes:
-            rows = read(chip.name, engine, dtype)
+            rows = read(chip.name, engine, dtype, by=by)
             if rows is None:
                 continue
             why = _unusable(op, dtype, rows, modes)
@@ -78,13 +80,13 @@ def usable(op: str, rows: Rows, chip: Chip) -> Rows:
     return without_impossible(rows, weights, float(chip.memory.bandwidth))
 
 
-def collective_rows(chip: str, engine: str) -> Iterator[tuple[Rows, bool]]:
+def collective_rows(chip: str, engine: str, by: tables.Source = tables.INSTALLED) -> Iterator[tuple[Rows, bool]]:
     """(rows, whether between nodes) of every collective that an engine uses."""
     for op in tables.COLLECTIVES.values():
         if (rows := tables.collective(chip, op)) is not None:
             yield rows, False
     for eager in (False, True):
-        if (rows := tables.custom_all_reduce(chip, engine, eager)) is not None:
+        if (rows := tables.custom_all_reduce(chip, engine, eager, by)) is not None:
             yield rows, False
     if engine not in ("sglang", "vllm"):
         return  # TensorRT-LLM brings an all-to-all of its own
@@ -103,11 +105,11 @@ def joined(parts: list[Rows]) -> Rows:
     return Rows(first.op, first.dtype, columns, np.concatenate([p.seconds for p in parts]), first.source)
 
 
-def from_tables(chip: Chip, engine: str, modes: Modes) -> Calibrated:
-    """Calibrate a chip for an engine from the measured tables."""
+def from_tables(chip: Chip, engine: str, modes: Modes, by: tables.Source = tables.INSTALLED) -> Calibrated:
+    """Calibrate a chip for an engine from the measured tables; collectives of NCCL and DeepEP from the installed."""
     out = Calibrated(chip.name, engine)
     core: fitting.Fitted | None = None
-    for op, dtype, rows, why in kernel_rows(chip, engine, modes):
+    for op, dtype, rows, why in kernel_rows(chip, engine, modes, by):
         if rows is None:
             out.skipped.append(why)
             continue
@@ -123,7 +125,7 @@ def from_tables(chip: Chip, engine: str, modes: Modes) -> Calibrated:
         if within(out, f"{op} {dtype}", fitted.errors.mape):
             core = fitted if (op, dtype) == ("mla_decode", "bf16") else core
             out.kernels.append(fitted)
-    for link_rows, wide in collective_rows(chip.name, engine):
+    for link_rows, wide in collective_rows(chip.name, engine, by):
         copies = link_rows.op in ("dispatch", "combine")
         bound = np.inf if wide else float(chip.scale_up.bandwidth)
         found = links.fit(link_rows, knee=not (wide or copies), bound=bound)

@@ -1,14 +1,18 @@
 """The measured tables of the aiconfigurator-core package, as clean rows.
 
 Only read from the installed package (extra `silicon`), never copied. What a row measures, from the collectors of
-ai-dynamo/aiconfigurator: latencies in ms, of a CUDA graph replayed on the same buffers.
+ai-dynamo/aiconfigurator: latencies in ms, of a CUDA graph replayed on the same buffers. An engine's own tables may
+come from elsewhere (`older.py`).
 """
 
 from __future__ import annotations
 
 import importlib.util
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -100,61 +104,86 @@ def file_of(chip: str, family: str, engine: str, table: str, of: str | None = No
     return folder(chip) / family / engine / (of or version(chip, engine)) / f"{table}.parquet"
 
 
-def _read(chip: str, family: str, engine: str, table: str, of: str | None = None) -> pd.DataFrame | None:
-    return _table(file_of(chip, family, engine, table, of))
+class Source(ABC):
+    """Where the tables of an engine come from. `told` says what was left out of them, by table."""
+
+    told: Mapping[str, str] = MappingProxyType({})
+
+    @abstractmethod
+    def version(self, chip: str, engine: str) -> str:
+        """The release that was measured."""
+
+    @abstractmethod
+    def read(self, chip: str, family: str, engine: str, table: str) -> pd.DataFrame | None:
+        """A table under the names of today, None where there is none."""
 
 
-def _source(chip: str, engine: str, table: str) -> str:
-    return f"ai-dynamo/aiconfigurator {table}, {TITLES[engine]} {version(chip, engine)}"
+class Installed(Source):
+    """The package that is installed, in which the newest releases are."""
+
+    def version(self, chip: str, engine: str) -> str:
+        return version(chip, engine)
+
+    def read(self, chip: str, family: str, engine: str, table: str) -> pd.DataFrame | None:
+        return _table(file_of(chip, family, engine, table))
 
 
-def mla_decode(chip: str, engine: str, dtype: str) -> Rows | None:
+INSTALLED = Installed()
+
+
+def _source(by: Source, chip: str, engine: str, table: str) -> str:
+    return f"ai-dynamo/aiconfigurator {table}, {TITLES[engine]} {by.version(chip, engine)}"
+
+
+def mla_decode(chip: str, engine: str, dtype: str, by: Source = INSTALLED) -> Rows | None:
     """The absorbed decode core: heads of a rank, batch, context (tokens in the cache, the new one included)."""
-    t = _read(chip, "mla", engine, "generation_mla_perf")
+    t = by.read(chip, "mla", engine, "generation_mla_perf")
     if t is None:
         return None
     t = t[t.kv_cache_dtype == THEIRS[dtype]]
     shape = pd.DataFrame({"heads": t.num_heads, "batch": t.batch_size, "context": t.step + 1})
-    rows = gathered("mla_decode", dtype, shape, t.latency * 1e-3, _source(chip, engine, "generation_mla_perf"))
+    rows = gathered("mla_decode", dtype, shape, t.latency * 1e-3, _source(by, chip, engine, "generation_mla_perf"))
     return without_spikes(rows, ("context", "batch")) if len(rows) else None
 
 
-def mla_prefill(chip: str, engine: str, dtype: str) -> Rows | None:
+def mla_prefill(chip: str, engine: str, dtype: str, by: Source = INSTALLED) -> Rows | None:
     """The naive causal core of whole prompts: heads of a rank, batch, tokens a prompt."""
-    t = _read(chip, "mla", engine, "context_mla_perf")
+    t = by.read(chip, "mla", engine, "context_mla_perf")
     if t is None or engine not in PREFILL_ENGINES:
         return None
     t = t[t.kv_cache_dtype == THEIRS[dtype]]
     shape = pd.DataFrame({"heads": t.num_heads, "batch": t.batch_size, "tokens": t.isl})
-    rows = gathered("mla_prefill", dtype, shape, t.latency * 1e-3, _source(chip, engine, "context_mla_perf"))
+    rows = gathered("mla_prefill", dtype, shape, t.latency * 1e-3, _source(by, chip, engine, "context_mla_perf"))
     return without_spikes(rows, ("tokens", "batch")) if len(rows) else None
 
 
-def mla_module(chip: str, engine: str, kv_dtype: str, gemm_dtype: str) -> Rows | None:
+def mla_module(chip: str, engine: str, kv_dtype: str, gemm_dtype: str, by: Source = INSTALLED) -> Rows | None:
     """The whole decode attention of one DeepSeek-V3 layer: projections, core, output; no all-reduce."""
-    t = _read(chip, "mla", engine, "mla_generation_module_perf")
+    t = by.read(chip, "mla", engine, "mla_generation_module_perf")
     if t is None:
         return None
     t = t[(t.kv_cache_dtype == THEIRS[kv_dtype]) & (t.gemm_type == THEIRS[gemm_dtype])]
     shape = pd.DataFrame({"heads": t.num_heads, "batch": t.batch_size, "context": t.step})
     name = f"{kv_dtype} KV, {gemm_dtype} weights"
-    rows = gathered("mla_module", name, shape, t.latency * 1e-3, _source(chip, engine, "mla_generation_module_perf"))
+    rows = gathered(
+        "mla_module", name, shape, t.latency * 1e-3, _source(by, chip, engine, "mla_generation_module_perf")
+    )
     return without_spikes(rows, ("context", "batch")) if len(rows) else None
 
 
-def gemm(chip: str, engine: str, dtype: str, least: int = 512) -> Rows | None:
+def gemm(chip: str, engine: str, dtype: str, least: int = 512, by: Source = INSTALLED) -> Rows | None:
     """[m, k] x [k, n] with n and k of at least `least`; fp8_block quantises its input in the call."""
-    t = _read(chip, "gemm", engine, "gemm_perf")
+    t = by.read(chip, "gemm", engine, "gemm_perf")
     if t is None:
         return None
     t = t[(t.gemm_dtype == THEIRS[dtype]) & (t.n >= least) & (t.k >= least)]
-    rows = gathered("gemm", dtype, t[["m", "n", "k"]], t.latency * 1e-3, _source(chip, engine, "gemm_perf"))
+    rows = gathered("gemm", dtype, t[["m", "n", "k"]], t.latency * 1e-3, _source(by, chip, engine, "gemm_perf"))
     return without_spikes(rows, ("m",), SPIKE_OF_LIBRARIES) if len(rows) else None
 
 
-def bmm(chip: str, engine: str, dtype: str) -> Rows | None:
+def bmm(chip: str, engine: str, dtype: str, by: Source = INSTALLED) -> Rows | None:
     """The absorbed up-projections as one batched product: heads, tokens, and the inner and outer width."""
-    t = _read(chip, "mla_bmm", engine, "mla_bmm_perf")
+    t = by.read(chip, "mla_bmm", engine, "mla_bmm_perf")
     if t is None:
         return None
     t = t[t.bmm_dtype == THEIRS[dtype]]
@@ -162,13 +191,13 @@ def bmm(chip: str, engine: str, dtype: str) -> Rows | None:
     shape = pd.DataFrame(
         {"heads": t.num_heads, "m": t.num_tokens, "k": np.where(before, 128, 512), "n": np.where(before, 512, 128)}
     )
-    rows = gathered("bmm", dtype, shape, t.latency * 1e-3, _source(chip, engine, "mla_bmm_perf"))
+    rows = gathered("bmm", dtype, shape, t.latency * 1e-3, _source(by, chip, engine, "mla_bmm_perf"))
     return without_spikes(rows, ("m",), SPIKE_OF_LIBRARIES) if len(rows) else None
 
 
-def grouped_gemm(chip: str, engine: str, dtype: str) -> Rows | None:
+def grouped_gemm(chip: str, engine: str, dtype: str, by: Source = INSTALLED) -> Rows | None:
     """The routed experts of one block of DeepSeek-V3 or Kimi-K2 on one rank, its EP part, by expected load."""
-    t = _read(chip, "moe", engine, "moe_perf")
+    t = by.read(chip, "moe", engine, "moe_perf")
     if t is None:
         return None
     t = t[(t.moe_dtype == THEIRS[dtype]) & (t.hidden_size == 7168) & (t.inter_size == 2048)]
@@ -193,7 +222,7 @@ def grouped_gemm(chip: str, engine: str, dtype: str) -> Rows | None:
         index=t.index,
     )
     of = " (moe_config.backend TRTLLM)" if kernel == TRTLLM_GEN else ""
-    rows = gathered("grouped_gemm", dtype, shape, t.latency * 1e-3, _source(chip, engine, "moe_perf") + of)
+    rows = gathered("grouped_gemm", dtype, shape, t.latency * 1e-3, _source(by, chip, engine, "moe_perf") + of)
     return without_spikes(rows, ("rows",)) if len(rows) else None
 
 
@@ -205,7 +234,7 @@ def _skew(distribution: str) -> float:
 def collective(chip: str, op: str) -> Rows | None:
     """One NCCL operation inside a node: ranks, bytes of the whole buffer."""
     nccl = version(chip, "nccl")
-    t = _read(chip, "comm", "nccl", "nccl_perf", nccl)
+    t = _table(file_of(chip, "comm", "nccl", "nccl_perf", nccl))
     if t is None:
         return None
     t = t[(t.op_name.map(COLLECTIVES) == op) & (t.nccl_dtype == "half")]
@@ -214,9 +243,9 @@ def collective(chip: str, op: str) -> Rows | None:
     return without_spikes(rows, ("bytes",), SPIKE_OF_LIBRARIES) if len(rows) else None
 
 
-def custom_all_reduce(chip: str, engine: str, eager: bool = False) -> Rows | None:
+def custom_all_reduce(chip: str, engine: str, eager: bool = False, by: Source = INSTALLED) -> Rows | None:
     """The engine's own all-reduce kernel: ranks, bytes."""
-    t = _read(chip, "comm", engine, "custom_allreduce_perf")
+    t = by.read(chip, "comm", engine, "custom_allreduce_perf")
     if t is None:
         return None
     wanted = "eager" if eager else "graph"
@@ -226,14 +255,16 @@ def custom_all_reduce(chip: str, engine: str, eager: bool = False) -> Rows | Non
         return None
     shape = pd.DataFrame({"ranks": t.num_gpus, "bytes": 2.0 * t.message_size})
     op = "all_reduce_custom_eager" if eager else "all_reduce_custom"
-    rows = gathered(op, "bf16", shape, t.latency * 1e-3, f"{_source(chip, engine, 'custom_allreduce_perf')}, {wanted}")
+    rows = gathered(
+        op, "bf16", shape, t.latency * 1e-3, f"{_source(by, chip, engine, 'custom_allreduce_perf')}, {wanted}"
+    )
     return without_spikes(rows, ("bytes",), SPIKE_OF_LIBRARIES) if len(rows) else None
 
 
 def deepep_low_latency(chip: str, op: str, nodes: int) -> Rows | None:
     """DeepEP's low-latency `dispatch` or `combine`: ranks, and V = tokens x 8 copies x bytes of one (fp8 and scales
     out, 16 bit back)."""
-    t = _read(chip, "comm", "sglang", "wideep_deepep_ll_perf", DEEPEP[nodes])
+    t = _table(file_of(chip, "comm", "sglang", "wideep_deepep_ll_perf", DEEPEP[nodes]))
     if t is None:
         return None
     t = t[(t.node_num == nodes) & (t.hidden_size == 7168) & (t.num_topk == 8) & (t.num_experts == 256)]

@@ -9,8 +9,11 @@ import typer
 
 if TYPE_CHECKING:
     from mlaplan.calibration.run import Calibrated
+    from mlaplan.calibration.tables import Source
+    from mlaplan.specs.chip import Chip
 
 TABLES = "aiconfigurator"
+MEASURED = "NVIDIA "  # how names of a chip start that the driver gives it, with which rows are stamped
 
 
 def calibrate(
@@ -21,13 +24,23 @@ def calibrate(
     engine: Annotated[
         str | None, typer.Option("--engine", help="whose kernels: sglang, trtllm or vllm; of your own: any name")
     ] = None,
+    release: Annotated[
+        str | None,
+        typer.Option("--release", help="an older release of the engine, such as 1.0.0rc3", metavar="VERSION"),
+    ] = None,
+    older: Annotated[
+        str | None,
+        typer.Option(
+            "--tables", help="its tables: an older wheel of aiconfigurator, or a folder of one", metavar="PATH"
+        ),
+    ] = None,
     output: Annotated[str | None, typer.Option("-o", "--output", help="write the overlay to this file")] = None,
     template: Annotated[bool, typer.Option("--template", help="print a CSV file to fill in")] = False,
 ) -> None:
     """Fit kernel and collective constants to measured times.
 
-    The result lies beside the chip's file as CHIP.ENGINE.cal.yaml, where plans for that engine find it. The
-    datasheet figures stay as they are.
+    The result lies beside the chip's file as CHIP.ENGINE.cal.yaml, where plans for that engine find it, or, of an
+    older release, as CHIP.ENGINE@1.0.cal.yaml under its minor line. The datasheet figures stay as they are.
     """
     from mlaplan.calibration import timings
     from mlaplan.cli import output as out
@@ -38,6 +51,7 @@ def calibrate(
         return
     if chip is None or source is None:
         raise MlaplanError("calibrate: nothing to fit; expected CHIP and --from aiconfigurator or --from kernels.csv")
+    _refuse_half_a_release(source, release, older)
     out.check(output)
     _needs_scipy()
     from mlaplan.calibration import overlay, run, tables
@@ -50,8 +64,10 @@ def calibrate(
             raise MlaplanError(f"--from {TABLES} needs --engine; expected one of {', '.join(tables.VERSIONS)}")
         if engine not in tables.VERSIONS:
             raise MlaplanError(f"no measured tables of engine '{engine}'; expected one of {', '.join(tables.VERSIONS)}")
-        found = run.from_tables(spec, engine, load_profile(engine).cache_modes(spec.efficiency_class, "mla"))
-        versions = {name: tables.version(spec.name, name) for name in (engine, "nccl")}
+        by = _source(spec, engine, release, older)
+        found = run.from_tables(spec, engine, load_profile(engine).cache_modes(spec.efficiency_class, "mla"), by)
+        found.skipped.extend(by.told.values())
+        versions = {engine: by.version(spec.name, engine), "nccl": tables.version(spec.name, "nccl")}
     else:
         found = timings.calibrate(spec, timings.read(source), engine or ANY_ENGINE)
         versions = {}
@@ -65,6 +81,29 @@ def calibrate(
     else:
         out.write(result, output)
         print(told)
+
+
+def _refuse_half_a_release(source: str, release: str | None, older: str | None) -> None:
+    from mlaplan.errors import MlaplanError
+
+    if release is None and older is None:
+        return
+    if source != TABLES:
+        flag = "--tables" if older is not None else "--release"
+        raise MlaplanError(f"{flag} goes with --from {TABLES}: a CSV file of timings is of the release that you timed")
+    if older is None:
+        raise MlaplanError(f"--release {release} needs --tables; expected an older wheel of {TABLES} that holds it")
+    if release is None:
+        raise MlaplanError(f"--tables {older} needs --release; expected one of those in it, such as 1.0.0rc3")
+
+
+def _source(spec: Chip, engine: str, release: str | None, path: str | None) -> Source:
+    """The installed tables, or those of an older release, of which only rows that were taken on this chip count."""
+    from mlaplan.calibration import older, tables
+
+    if release is None or path is None:
+        return tables.INSTALLED
+    return older.opened(path, spec.name, engine, release, tuple(n for n in spec.names if n.startswith(MEASURED)))
 
 
 def _needs_scipy() -> None:

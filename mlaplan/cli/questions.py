@@ -38,7 +38,7 @@ class Subject:
 
 def subject(model: str, chip: str, engine: str | None, settings: Sequence[str] | None) -> Subject:
     """The specs and the engine by name; what is doubtful in the chip's figures goes to stderr."""
-    from mlaplan.engines.load import ANY, default_engine, load_profile, split_name
+    from mlaplan.engines.load import ANY, asked_release, default_engine, load_profile
     from mlaplan.specs.lookup import load_chip, load_model
 
     try:
@@ -46,7 +46,7 @@ def subject(model: str, chip: str, engine: str | None, settings: Sequence[str] |
     except UnknownName:
         _refuse_swapped(model, chip)
         raise
-    spec = load_chip(chip, settings or (), split_name(engine or ANY)[0])
+    spec = load_chip(chip, settings or (), *asked_release(engine or ANY))
     named = engine or default_engine(spec)
     if engine is None and named != ANY:  # its own fits
         spec = load_chip(chip, settings or (), named)

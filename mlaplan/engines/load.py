@@ -58,6 +58,12 @@ def split_name(name: str) -> tuple[str, str]:
     return engine, version
 
 
+def asked_release(name: str) -> tuple[str, str | None]:
+    """`trtllm@1.1.0` -> ('trtllm', '1.1.0'), whose kernels are asked for; `trtllm` leaves the release open."""
+    engine, version = split_name(name)
+    return engine, version if "@" in name else None
+
+
 def default_engine(chip: Chip) -> str:
     """The engine that a chip is planned for where none is named: that of its class, else the idealised one."""
     own = OF_CLASS.get(chip.efficiency_class)

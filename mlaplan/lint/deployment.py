@@ -101,7 +101,9 @@ def _hint_is_for(launch: Launch) -> bool:
 
 
 def _chip(out: Deployment, asked: Asked, folder: Path | None) -> None:
-    hint, node = out.launch.hints.get("chip"), _node_size(out, asked)
+    # versions of an engine that extends another are its own
+    release = out.version if out.base == out.engine else None
+    hint, node = out.launch.hints.get("chip"), (*_node_size(out, asked), release)
     if hint is not None:
         try:
             out.chip, out.chip_from = names.chip(_in_folder(hint.text, folder), out.base, *node), hint

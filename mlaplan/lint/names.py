@@ -44,18 +44,18 @@ def chip_of_label(label: str) -> str | None:
 
 # chips and models are kept to the end: what is priced is known again by their identity
 @cache
-def chip(name: str, engine: str, node: int | None = None, hosts: int | None = None) -> Chip:
+def chip(name: str, engine: str, node: int | None = None, hosts: int | None = None, release: str | None = None) -> Chip:
     """The chip of this name, with the fits of this engine, in nodes that may be smaller than its file says.
 
     node: chips of one, as it is said. hosts: as pods or processes suggest it, which says nothing of racks, where the
     scale-up link joins many hosts.
     """
-    found = load_chip(name, (), engine)
+    found = load_chip(name, (), engine, release)
     own = found.scale_up.chips_per_node
     node = node or (hosts if own <= RACK else None)
     if node is None or node >= own:
         return found
-    return load_chip(name, (f"scale_up.chips_per_node={node}",), engine)
+    return load_chip(name, (f"scale_up.chips_per_node={node}",), engine, release)
 
 
 @cache

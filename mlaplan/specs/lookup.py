@@ -6,12 +6,13 @@ in the copy inside the package. The first hit wins; the spec's `origin` says whi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlaplan.errors import Problem, SpecError, UnknownName, Unreadable, did_you_mean
-from mlaplan.specs import source
+from mlaplan.specs import releases, source
 
 if TYPE_CHECKING:
     from mlaplan.specs.chip import Calibration, Chip
@@ -21,29 +22,72 @@ FOLDERS = {"chip": "hardware", "model": "models"}
 SUFFIXES = (".yaml", ".yml", ".json")
 ANY_ENGINE = "generic"
 OVERLAY = ".cal"  # hardware/CHIP.ENGINE.cal.yaml holds what calibration found, and is no chip itself
+OF_LINE = re.compile(r"(?P<engine>[^.@]+)@(?P<line>\d+\.\d+)")  # the end of its name where it is of an older release
 PACKAGE = Path(__file__).resolve().parent.parent
 
 
-def load_chip(name_or_path: str, overrides: Sequence[str] = (), engine: str | None = None) -> Chip:
+def load_chip(
+    name_or_path: str, overrides: Sequence[str] = (), engine: str | None = None, release: str | None = None
+) -> Chip:
     """The chip of this name or file, with `path=value` or `path=x0.5` overrides applied before validation.
 
-    With an engine, the fits of its calibration file beside the chip's, if there is one, replace the chip's own.
+    With an engine, the fits of its calibration file beside the chip's, if there is one, replace the chip's own: those
+    of the newest release, or of the line that stands for the release asked for.
     """
     file = find("chip", name_or_path)
-    overlay = overlay_file(file, engine)
+    overlay = overlay_file(file, engine, release)
     return chip_of(source.read(file), overrides, None if overlay is None else source.read(overlay))
 
 
-def overlay_file(chip_file: str, engine: str | None) -> str | None:
-    """The calibration beside a chip's file, of this engine or else of none in particular: CHIP.ENGINE.cal.yaml."""
+def overlay_file(chip_file: str, engine: str | None, release: str | None = None) -> str | None:
+    """The calibration beside a chip's file, of this engine or else of none in particular.
+
+    CHIP.ENGINE.cal.yaml has the newest release of the engine that was measured, CHIP.ENGINE@1.0.cal.yaml the line
+    1.0. Fits are kept per minor line: patch releases of one line share them. A release takes the newest line that is
+    not newer than its own, the oldest where all are newer; no release takes the newest. A file without a line in its
+    name that does not say its release either counts as newer than those that have one.
+    """
     if engine is None:
         return None
     path = Path(chip_file)
-    for name in dict.fromkeys((engine, ANY_ENGINE)):
-        overlay = path.with_name(f"{path.stem}.{name}{OVERLAY}.yaml")
-        if overlay.is_file():
-            return str(overlay)
-    return None
+    newest = path.with_name(f"{path.stem}.{engine}{OVERLAY}.yaml")
+    own, asked = newest.is_file(), releases.line_of(release)
+    files = _files_of_lines(path, engine) if asked is not None or not own else {}
+    if own:
+        line = _line_inside(newest, engine) if files else None
+        if asked is None or not files or (line is None and asked > max(files)):
+            return str(newest)
+        if line is not None:
+            files[line] = newest
+    if files:
+        return str(files[max(files) if asked is None else releases.chosen(asked, files)])
+    return None if engine == ANY_ENGINE else overlay_file(chip_file, ANY_ENGINE)
+
+
+def _files_of_lines(chip_file: Path, engine: str) -> dict[releases.Line, Path]:
+    """The calibrations of older releases of an engine beside a chip's file, by line."""
+    start, end = f"{chip_file.stem}.{engine}@", f"{OVERLAY}.yaml"
+    found: dict[releases.Line, Path] = {}
+    for path in sorted(chip_file.parent.glob("*@*.yaml")):
+        if not (path.name.startswith(start) and path.name.endswith(end)):
+            continue
+        named = path.name.removesuffix(end)[len(chip_file.stem) + 1 :]
+        line = releases.line_of(named.partition("@")[2]) if OF_LINE.fullmatch(named) else None
+        if line is None:
+            expected = f"{start}1.0{end}, with the line of the release"
+            raise SpecError([Problem(str(path), None, None, "the name of this calibration has no line", expected)])
+        found[line] = path
+    return found
+
+
+def _line_inside(file: Path, engine: str) -> releases.Line | None:
+    """The line of the release that a calibration says it is of."""
+    try:
+        versions = source.read(file).data.get("versions")
+    except SpecError:
+        return None  # a broken file says so when it is used
+    said = versions.get(engine) if isinstance(versions, dict) else None
+    return releases.line_of(said) if isinstance(said, str) else None
 
 
 def load_model(name_or_path: str, overrides: Sequence[str] = ()) -> Model:
@@ -118,16 +162,32 @@ def _other_name(document: source.Document) -> list[Problem]:
     return [document.problem(("name",), told, expected=expected, severity="warning")]
 
 
+def _refuse_other_name(overlay: source.Document, found: Calibration) -> None:
+    """Refuses a calibration whose file is named for another engine, or for another line of releases."""
+    name = Path(overlay.file).name.removesuffix(f"{OVERLAY}.yaml")
+    of_line = re.search(rf"\.{OF_LINE.pattern}$", name)
+    named = of_line["engine"] if of_line else name.rpartition(".")[2]
+    as_named = "as the name of the file says"
+    if found.engine != named:
+        told = f"these are the kernels of {found.engine}"
+        raise SpecError([overlay.problem(("engine",), told, expected=f"{named}, {as_named}")])
+    if of_line is None:
+        return
+    release, expected = found.versions.get(named), f"a release of {of_line['line']}, {as_named}"
+    if release is None:
+        raise SpecError([overlay.problem((), f"versions has no release of {named}", expected=expected)])
+    if releases.line_of(release) != releases.line_of(of_line["line"]):
+        told = f"these are the kernels of {named} {release}"
+        raise SpecError([overlay.problem(("versions", named), told, expected=expected)])
+
+
 def _lay_over(document: source.Document, overlay: source.Document) -> None:
     """Puts the fits of a calibration in the place of the chip's own; a mistake in it is told as its own."""
     found = _calibration(overlay)
     if found.chip != document.data.get("name"):
         expected = f"{document.data.get('name')}, the chip beside it"
         raise SpecError([overlay.problem(("chip",), f"this calibrates {found.chip}", expected=expected)])
-    named = Path(overlay.file).name.removesuffix(f"{OVERLAY}.yaml").rpartition(".")[2]
-    if found.engine != named:
-        expected = f"{named}, as the name of the file says"
-        raise SpecError([overlay.problem(("engine",), f"these are the kernels of {found.engine}", expected=expected)])
+    _refuse_other_name(overlay, found)
     document.shipped = document.shipped and overlay.shipped
     data = document.data
     for op, fits in overlay.data.get("efficiency", {}).items():

@@ -154,7 +154,7 @@ def _document(kind: str, name: str) -> source.Document:
 class Sources:
     """The text of every file of a sweep, so that another process or machine reads exactly the same.
 
-    models, chips: (file, text) by name. overlays: calibrations by chip and engine.
+    models, chips: (file, text) by name. overlays: calibrations by chip and engine, with its release as it is asked for.
     """
 
     models: dict[str, tuple[str, bytes]]
@@ -183,8 +183,12 @@ class Sources:
 
 def read(models: Sequence[str], chips: Sequence[str], engines: Sequence[str]) -> Sources:
     """The files of these names."""
+    from mlaplan.engines.load import asked_release
+
     files = {name: lookup.find("chip", name) for name in chips}
-    overlays = {(name, e): lookup.overlay_file(file, e) for name, file in files.items() for e in engines}
+    overlays = {
+        (name, e): lookup.overlay_file(file, *asked_release(e)) for name, file in files.items() for e in engines
+    }
     return Sources(
         {name: _file(lookup.find("model", name)) for name in models},
         {name: _file(file) for name, file in files.items()},

@@ -39,6 +39,7 @@ class Point:
     model: str | None = None
     operator: str | None = None
     software: str | None = None
+    release: str | None = None  # of the engine, whose kernels ran
     era: str | None = None
     weights: dict[str, str] = field(default_factory=dict)
     figures: dict[str, str] = field(default_factory=dict)
@@ -81,8 +82,8 @@ def whole(set_: str, group: str, series: Series, row: Row) -> Point:
         measure=series.measure, source=series.source, grade=row.grade or series.grade, use=row.use or series.use,
         fitted=series.fitted if row.fitted is None else row.fitted, engine=series.engine,
         chip=row.chip or series.chip, model=series.model, operator=row.operator or series.operator,
-        software=series.software, era=series.era, weights=dict(series.weights), figures=dict(series.figures),
-        unknown=unknown,
+        software=series.software, release=series.release, era=series.era,
+        weights=dict(series.weights), figures=dict(series.figures), unknown=unknown,
         claims=row.claims.model_dump(exclude_none=True), series=series.name,
         not_priced=series.not_priced, note=row.note or series.note, **parts,
     )  # fmt: skip

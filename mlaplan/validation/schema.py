@@ -179,6 +179,9 @@ class Series(Spec):
     chip: Text | None
     model: Text | None
     engine: Text = field(default="generic", description="profile that prices it")
+    release: Text | None = field(
+        default=None, description="of the engine, whose kernels ran, where the software or its date tells"
+    )
     weights: dict[Text, Text] = field(default_factory=dict, description="dtypes of parts in place of the checkpoint's")
     figures: dict[Text, Text] = field(
         default_factory=dict, description="the chip's figures as that software had them, as `--set` takes them"

@@ -60,8 +60,8 @@ _RUNS: dict[str, Served] = {}
 def _run(point: Point) -> Served:
     """The client's run for a point; the metrics of one run share it."""
     banded = point.use != "ratio"  # of the others only the value counts
-    known = (point.chip, point.model, point.engine, point.weights, point.strategy, point.workload, point.given)
-    key = repr((known, banded))
+    about = (point.chip, point.model, point.engine, point.release, point.weights, point.figures)
+    key = repr((about, point.strategy, point.workload, point.given, banded))
     if key not in _RUNS:
         q, st, _ = asked(point)
         w, given = point.workload, point.given

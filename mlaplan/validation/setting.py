@@ -33,11 +33,12 @@ class Subject(NamedTuple):
     own_engine: bool
 
 
+Changes = tuple[tuple[str, str], ...]
+
+
 @lru_cache(maxsize=256)
-def _subject(
-    chip: str, model: str, engine: str, weights: tuple[tuple[str, str], ...], figures: tuple[tuple[str, str], ...]
-) -> Subject:
-    name = engine.partition("@")[0]
+def _subject(chip: str, model: str, engine: str, release: str | None, weights: Changes, figures: Changes) -> Subject:
+    name, _, version = engine.partition("@")
     own = name in engine_names()
     found = load_model(model)
     if weights:
@@ -45,14 +46,15 @@ def _subject(
         changed = {**found.weights.model_dump(), **dict(weights)}
         found = found.model_copy(update={"weights": type(found.weights).model_validate(changed)})
     changes = [f"{path}={value}" for path, value in figures]
-    return Subject(load_chip(chip, changes, engine=name), found, load_profile(engine if own else STAND_IN), own)
+    calibrated = load_chip(chip, changes, name, release or version)
+    return Subject(calibrated, found, load_profile(engine if own else STAND_IN), own)
 
 
 def subject(point: Point) -> Subject:
     """Specs and profile of a point."""
     assert point.chip is not None and point.model is not None
     changed = (tuple(sorted(of.items())) for of in (point.weights, point.figures))
-    return _subject(point.chip, point.model, point.engine, *changed)
+    return _subject(point.chip, point.model, point.engine, point.release, *changed)
 
 
 def strategy(point: Point, s: Subject) -> Strategy:

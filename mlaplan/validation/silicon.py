@@ -27,6 +27,7 @@ from mlaplan.validation.points import Point
 PACKAGE = "aiconfigurator_core"
 FILE = "systems/silicon_sample.csv"
 SUSPECTED_MTP = ("1.1.0rc2.post2",)
+UNSAID = "1.1.0rc2"  # what TensorRT-LLM's rows without a version ran
 # what the launch scripts set and the rows do not repeat
 # source: SemiAnalysisAI/InferenceX, benchmarks/dsr1_fp8_h200_slurm.sh and dsr1_fp8_h200_trt_slurm.sh, the latter
 # from commits ec90f3fe7 (2025-09) to 2ee1e0018 (2026-01)
@@ -91,7 +92,8 @@ def _key(row: dict[str, str]) -> tuple[str, int, int, int]:
 def _points(key: tuple[str, int, int, int], row: dict[str, str]) -> list[Point]:
     backend, isl, osl, concurrency = key
     launch = LAUNCH[backend]
-    version = row["backend_version"] or "1.1.0rc2, autumn of 2025"
+    version = row["backend_version"] or f"{UNSAID}, autumn of 2025"
+    release = row["backend_version"] or UNSAID
     given: dict[str, Any] = {"memory_fraction": launch["memory_fraction"]}
     if backend == "trtllm":
         given["whole_prompts"] = True
@@ -103,7 +105,7 @@ def _points(key: tuple[str, int, int, int], row: dict[str, str]) -> list[Point]:
             value=float(row[f"silicon_{metric}_ms"]) / 1e3, metric=metric, measure="served",
             source="InferenceX rows in aiconfigurator-core 0.12.0, systems/silicon_sample.csv", grade="A",
             use="holdout", fitted=False, engine=launch["engine"], chip="h200-sxm", model="deepseek-r1",
-            software=f"{backend} {version}", era=launch["era"], series=f"InferenceX, {backend}",
+            software=f"{backend} {version}", release=release, era=launch["era"], series=f"InferenceX, {backend}",
             strategy=strategy_of(backend, isl, concurrency), given=given,
             workload={"isl": isl, "osl": osl, "concurrency": concurrency, "shortest": 0.8},
         )
