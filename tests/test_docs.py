@@ -74,7 +74,7 @@ def engine_flags() -> set[str]:
 @page
 def test_every_flag_that_a_page_names_exists(path: Path) -> None:
     known = {flag for c in commands().values() for p in c.params for flag in (*p.opts, *p.secondary_opts)}
-    known |= {"--help", "--version"}
+    known |= {"--help", "--version", "--no-deps"}  # the last is pip's
     elsewhere = engine_flags()
     known |= set(re.findall(r'add_argument\((?:"-\w", )?"(--[a-z]+)"', text_of(REPO / "benchmarks" / "peers.py")))
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text_of(path)))

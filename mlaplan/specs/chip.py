@@ -171,12 +171,17 @@ class HostLink(Spec):
 
 
 class Calibration(Spec):
-    """Fits of one engine's kernels on one chip, laid over the chip's own: `hardware/CHIP.ENGINE.cal.yaml`."""
+    """Fits of one engine's kernels on one chip, laid over the chip's own: `hardware/CHIP.ENGINE.cal.yaml`.
+
+    Those of an older release are in `hardware/CHIP.ENGINE@1.0.cal.yaml`, under its minor line.
+    """
 
     kind: Literal["calibration"]
     chip: Text
     engine: Text
-    versions: dict[Text, Text] = field(default_factory=dict, description="what was measured, by engine or library")
+    versions: dict[Text, Text] = field(
+        default_factory=dict, description="what was measured, by engine or library: of the engine its release"
+    )
     notes: tuple[Text, ...] = ()
     efficiency: dict[KernelOp, dict[KernelDtype, KernelFit]] = field(default_factory=dict)
     scale_up: dict[CollectiveOp, CollectiveFit] = field(default_factory=dict)
