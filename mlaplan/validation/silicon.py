@@ -10,8 +10,8 @@ the time before 3 November 2025, when a result held neither the experts' ranks n
 (utils/process_result.py), so the 1 in those columns stands for a field that was not there. The script of that time
 launches every one of them with the experts over all 8 ranks, and prompts of 8192 tokens with more than 32 requests
 as attention data parallel, prompts of which are held back for up to 60 steps until all ranks have one
-(attention_dp_config: enable_balance, timeout_iters 60, batching_wait_iters 0). It lets a step hold one prompt, and
-does not cut prompts.
+(attention_dp_config: enable_balance, timeout_iters 60, batching_wait_iters 0). It lets a step hold one prompt, does
+not cut prompts, and names the experts' backend CUTLASS, which has no dispatch on Hopper.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _points(key: tuple[str, int, int, int], row: dict[str, str]) -> list[Point]:
     version = row["backend_version"] or "1.1.0rc2, autumn of 2025"
     given: dict[str, Any] = {"memory_fraction": launch["memory_fraction"]}
     if backend == "trtllm":
-        given["whole_prompts"] = True
+        given |= {"whole_prompts": True, "gather_only": True}
         if "dp" in strategy_of(backend, isl, concurrency):
             given["hold_rounds"] = HOLD
     return [
