@@ -45,7 +45,7 @@ def test_an_engine_that_only_dispatches_says_so() -> None:
 
 def test_a_study_takes_it_as_true_or_false(run: Run, tmp_path: Path) -> None:
     study = tmp_path / "study.yaml"
-    text = "kind: study\nmodel: deepseek-r1\nchip: h200-sxm\ndevices: 8\ndp: 8\nep: 8\nengine: trtllm\nbatch: 64\n"
+    text = "kind: study\nmodel: deepseek-r1\nchips: h200-sxm\ndevices: 8\ndp: 8\nep: 8\nengine: trtllm\nbatch: 64\n"
     study.write_text(text + "gather_only: maybe\n")
     result = run("sweep", "--config", str(study))
     assert result.code == 2 and "study.yaml:9" in result.err and "true or false" in result.err
