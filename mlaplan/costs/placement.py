@@ -72,7 +72,7 @@ def _rule(rows: list[Any]) -> DispatchRule:
         not alone,
         max((row.least_ranks or 1 for row in rows), default=1),
         min((row.most_experts for row in rows if row.most_experts), default=0),
-        min((row.max_tokens for row in rows if row.max_tokens and row.role != HEAVY), default=0),
+        min((row.max_tokens for row in rows if row.max_tokens), default=0) if alone else 0,
     )
 
 
