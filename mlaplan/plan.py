@@ -14,7 +14,7 @@ from mlaplan.costs.engine import from_profile
 from mlaplan.costs.precision import can_multiply, quantised
 from mlaplan.costs.prefix import Shared
 from mlaplan.costs.step import Setting
-from mlaplan.engines.limits import context_merge, shared_ranks
+from mlaplan.engines.limits import context_merge, gather_only, shared_ranks
 from mlaplan.engines.profile import attention_kind
 from mlaplan.explain import explain, explain_all
 from mlaplan.families import Family, with_comm_shares
@@ -70,6 +70,8 @@ def question(chip: Chip, model: Model, profile: Any, work: Workload, given: Over
         engine = engine.with_imbalance(given.imbalance)
     if given.shared_ranks:
         engine = engine.with_shared_ranks(shared_ranks(profile, model, given.shared_ranks))
+    if given.gather_only:
+        engine = gather_only(profile, engine)
     if given.dcp_merge is not None or given.dcp_interleave is not None:
         engine = engine._replace(merge=context_merge(profile, given.dcp_merge, given.dcp_interleave or 1))
     fraction = given.memory_fraction if given.memory_fraction is not None else engine.memory_fraction

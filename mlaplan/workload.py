@@ -85,6 +85,7 @@ class Overrides:
     dcp_merge: str | None = None
     dcp_interleave: int | None = None
     shared_ranks: int = 0
+    gather_only: bool = False
 
     def __post_init__(self) -> None:
         problems = [

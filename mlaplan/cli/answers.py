@@ -21,7 +21,7 @@ PINS = (
 )  # fmt: skip
 OVERRIDES = (
     "memory_fraction", "reserve", "price", "imbalance", "mtp_accept", "redundant_experts", "dcp_merge",
-    "dcp_interleave", "shared_ranks",
+    "dcp_interleave", "shared_ranks", "gather_only",
 )  # fmt: skip
 APART = ("disagg", "prefill_chip", "decode_chip", "kv_link", "kv_overlap", "kv_connector")
 QUESTION = (

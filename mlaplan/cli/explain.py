@@ -69,6 +69,7 @@ def explain(
     imbalance: o.Imbalance = None,
     redundant_experts: o.RedundantExperts = 0,
     shared_ranks: o.SharedRanks = 0,
+    gather_only: o.GatherOnly = False,
     settings: o.Settings = None,
     output: Annotated[Format, typer.Option("--format", help="How to write the result.")] = Format.table,
     file: o.Output = None,
@@ -96,6 +97,7 @@ def explain(
         memory_fraction=memory_fraction, reserve=reserve, price=price, imbalance=imbalance, mtp_accept=mtp_accept,
         redundant_experts=redundant_experts, dcp_merge=dcp_merge, dcp_interleave=dcp_interleave,
         shared_ranks=shared_ranks,
+        gather_only=gather_only,
     )  # fmt: skip
     subject = questions.subject(model, chip, engine, settings)
     questions.check_drafts(subject.model, mtp or 0, mtp_accept)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from mlaplan.strategy import Strategy
     from mlaplan.workload import Overrides
 
+# engines that dispatch only if told to, by the name of their profile: which of their all-to-alls serves both phases
+OF_DISPATCH = {"sglang": "auto", "trtllm": "low_latency"}
 SPARE_TOKENS = 128  # a chat template and a client's rounding on top of the mean lengths
 
 
@@ -75,7 +77,20 @@ def request(q: Question, s: Strategy, pp_layers: tuple[int, ...]) -> EmitRequest
         dcp_interleave=q.setting.engine.merge.interleave if s.dcp > 1 else 1,
         chips_per_node=chip.scale_up.host_chips,
         devices=s.devices,
+        all_to_all=all_to_all(q, s),
     )
+
+
+def all_to_all(q: Question, s: Strategy) -> str:
+    """The role of the dispatch that the plan's decode steps are priced with; the engine's default where they gather."""
+    from mlaplan.explain import explain
+
+    role = OF_DISPATCH.get(q.profile.name)
+    if role is None or s.ep == 1 or s.dp == 1:
+        return "default"
+    decode = explain(q, s, decode_context=q.workload.mean_context, served=False).decode
+    sent = decode is not None and any(op.name == "moe_dispatch" and op.time_s > 0 for op in decode.ops)
+    return role if sent else "default"
 
 
 def longest(q: Question, block: int, tokens: int) -> int:
@@ -157,4 +172,6 @@ def _own(given: Overrides, s: Strategy) -> list[str]:
         words += ["--redundant-experts", str(given.redundant_experts)]
     if given.shared_ranks:
         words += ["--shared-ranks", str(given.shared_ranks)]
+    if given.gather_only:
+        words += ["--gather-only"]
     return words

@@ -176,6 +176,10 @@ SharedRanks = Annotated[
         help="EP ranks that hold the shared experts and no others.",
     ),
 ]
+GatherOnly = Annotated[
+    bool,
+    typer.Option("--gather-only", help="Under attention DP gather all tokens, dispatch none to their experts."),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(

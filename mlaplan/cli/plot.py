@@ -99,6 +99,7 @@ def plot(
     mtp_accept: o.MtpAccept = None,
     redundant_experts: o.RedundantExperts = 0,
     shared_ranks: o.SharedRanks = 0,
+    gather_only: o.GatherOnly = False,
     settings: o.Settings = None,
     width: Annotated[
         Width, typer.Option("--width", help="One column of a page (3.3 in), or both (7 in).")

@@ -189,6 +189,7 @@ def overrides(
     dcp_merge: Any = None,
     dcp_interleave: int | None = None,
     shared_ranks: int = 0,
+    gather_only: bool = False,
 ) -> Overrides:
     """What the user knows better."""
     from math import isfinite
@@ -210,4 +211,5 @@ def overrides(
         None if dcp_merge is None else dcp_merge.value,
         dcp_interleave,
         shared_ranks,
+        gather_only,
     )

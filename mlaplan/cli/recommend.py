@@ -87,6 +87,7 @@ def recommend(
     mtp_accept: o.MtpAccept = None,
     redundant_experts: o.RedundantExperts = 0,
     shared_ranks: o.SharedRanks = 0,
+    gather_only: o.GatherOnly = False,
     disagg: o.Disaggregate = o.Disagg.off,
     prefill_chip: o.PrefillChip = None,
     decode_chip: o.DecodeChip = None,
@@ -149,6 +150,7 @@ def recommend(
         memory_fraction=memory_fraction, reserve=reserve, price=price, imbalance=imbalance, mtp_accept=mtp_accept,
         redundant_experts=redundant_experts, dcp_merge=dcp_merge, dcp_interleave=dcp_interleave,
         shared_ranks=shared_ranks,
+        gather_only=gather_only,
     )  # fmt: skip
     subject = questions.subject(model, chip, engine or emit, settings)
     if kind is not None and folder is not None and not force:

@@ -85,7 +85,7 @@ class Whole(NamedTuple):
 
     sum_of_parts: float
     releases: dict[str, float]  # mean change of a class of operators from release to release
-    cold_start_s: float  # most that the first burst of a benchmark comes late
+    cold_start_s: Interval  # how much later the first burst of a benchmark comes out, the value of a cold server
     widening: float
 
 
@@ -97,8 +97,9 @@ def whole_step() -> Whole:
 
     data = read(FILE).data
     releases = {of: float(data["releases"][of]) for of in sorted({*CLASSES.values()})}
-    cold = units.parse(data["cold_start"]["value"], "s")
-    return Whole(float(data["sum_of_parts"]["value"]), releases, cold, float(data["widening"]["value"]))
+    cold, latest = (units.parse(data["cold_start"][end], "s") for end in ("value", "high"))
+    known = float(data["sum_of_parts"]["value"]), releases, Interval(cold, 0.0, latest)
+    return Whole(*known, float(data["widening"]["value"]))
 
 
 def of_step(step_s: float, *spreads: Spread) -> Spread:

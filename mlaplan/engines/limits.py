@@ -14,6 +14,7 @@ from mlaplan.errors import MlaplanError
 from mlaplan.strategy import CODED
 
 if TYPE_CHECKING:
+    from mlaplan.costs.engine import EngineCosts
     from mlaplan.costs.merge import Merge
     from mlaplan.engines.profile import Kernel, Profile
 
@@ -302,6 +303,13 @@ def shared_ranks(profile: Profile, model: Any, ranks: int) -> int:
     if not any(f.kind == "moe" and f.shared_experts for f in model.ffn.values()):
         raise MlaplanError(f"{asked}: {model.title} has no shared experts")
     return ranks
+
+
+def gather_only(profile: Profile, engine: EngineCosts) -> EngineCosts:
+    """The engine with its dispatch left off, as by a backend of its experts that has none."""
+    if not engine.gather:
+        raise MlaplanError(f"--gather-only: {profile.label} reaches experts under attention DP by a dispatch only")
+    return engine._replace(dispatch=False)
 
 
 def told_limits(profile: Profile, strategy: Any, model: Any = None, chip: Any = None, *, moe: bool = True) -> list[str]:

@@ -105,6 +105,7 @@ class PlanOverrides(Spec):
     dcp_merge: Literal["ag_rs", "a2a"] | None = None
     dcp_interleave: Count | None = None
     shared_ranks: CountOrZero = 0
+    gather_only: Flag = False
 
 
 class PlanEngine(Spec):

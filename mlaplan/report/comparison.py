@@ -114,6 +114,7 @@ def asked(side: Side) -> dict[str, str]:
         "imbalance": given.imbalance, "tokens per step": given.tokens_per_step, "reserve": given.reserve_bytes,
         "redundant experts": given.redundant_experts or None, "merge": given.dcp_merge,
         "interleave": given.dcp_interleave, "ranks of shared experts": given.shared_ranks or None,
+        "dispatch": "never" if given.gather_only else None,
     }  # fmt: skip
     return {
         "model": s.model.title,

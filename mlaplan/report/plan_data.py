@@ -144,6 +144,7 @@ def overrides(q: Question, given: Overrides) -> dict[str, Any]:
         "dcp_merge": given.dcp_merge,
         "dcp_interleave": given.dcp_interleave,
         "shared_ranks": given.shared_ranks,
+        "gather_only": given.gather_only,
     }
 
 

@@ -39,7 +39,8 @@ OVERRIDES = {
 }  # fmt: skip
 WORDS = {"objective": OBJECTIVES, "plans": PLANS, "dcp_merge": ("ag_rs", "a2a")}
 COUNTS = {"redundant_experts": 0, "dcp_interleave": 1, "shared_ranks": 0}  # the least of each
-KEYS = ("kind", *FIELDS, "set", *WORDS, *OVERRIDES, *COUNTS)
+FLAGS = ("gather_only",)
+KEYS = ("kind", *FIELDS, "set", *WORDS, *OVERRIDES, *COUNTS, *FLAGS)
 MOST_POINTS = 100_000_000
 
 
@@ -262,11 +263,15 @@ def _overrides(asked: Mapping[str, Asked], merge: str | None, problems: list[Pro
                 found[name] = count(least)(str(asked[name].value))
             except AxisError as error:
                 problems.append(asked[name].problem(error))
+    for name in FLAGS:
+        if name in asked and not isinstance(asked[name].value, bool):
+            problems.append(asked[name].told(f"{name} is '{asked[name].value}'", "true or false"))
     try:
         return Overrides(
             found.get("memory_fraction"), found.get("reserve"), found.get("price"), found.get("imbalance"),
             found.get("mtp_accept"), found.get("redundant_experts", 0), merge,
             found.get("dcp_interleave"), found.get("shared_ranks", 0),
+            "gather_only" in asked and asked["gather_only"].value is True,
         )  # fmt: skip
     except MlaplanError as error:
         place = next(

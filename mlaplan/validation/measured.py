@@ -199,6 +199,7 @@ def planned(file: str, data: dict[str, Any]) -> Planned:
         given = Overrides(
             o["memory_fraction"], o["reserve_bytes"], o["price_usd_per_h"], o["imbalance"], o["tokens_per_step"],
             o["redundant_experts"], o.get("dcp_merge"), o.get("dcp_interleave"), o.get("shared_ranks", 0),
+        o.get("gather_only", False),
         )  # fmt: skip
         st = Strategy(**{f.name: data["strategy"][f.name] for f in fields(Strategy)})
         for f in fields(Strategy):

@@ -23,6 +23,7 @@ from mlaplan.validation.setting import asked
 if TYPE_CHECKING:
     from mlaplan.costs.machine import Machine, Op
     from mlaplan.costs.moe import MoeChoice
+    from mlaplan.specs.chip import Chip
     from mlaplan.validation.points import Point
 
 CORES = ("attention_core", "kv_cache_cast", "kv_dequantise")
@@ -40,8 +41,9 @@ def operator_ops(point: Point) -> list[Op]:
 
     engine = q.setting.engine if "imbalance" in point.given else q.setting.engine.with_even_experts()
     choice = replace(q.setting, engine=engine).moe
-    m = Pricer(s.chip, s.model, engine, st.weight_dtype, st.kv_dtype)
     w, kind = point.workload, point.operator
+    chip = _behind_dispatch(s.chip) if kind in EXPERT_OPS else s.chip
+    m = Pricer(chip, s.model, engine, st.weight_dtype, st.kv_dtype)
     if kind == "gemm":
         ops = [m.gemm("gemm", "attention", w["m"], w["k"], w["n"])]
     elif kind in COLLECTIVES:
@@ -51,6 +53,13 @@ def operator_ops(point: Point) -> list[Op]:
     else:
         ops = _attention_ops(m, w, str(kind))
     return [_plain(op) for op in ops]
+
+
+def _behind_dispatch(chip: Chip) -> Chip:
+    """The chip with no other kernel of experts than the one behind a dispatch, which one rank is timed with too."""
+    own = chip.efficiency
+    fits = {**own, "grouped_gemm": own.get("grouped_gemm_ep", own.get("grouped_gemm", {}))}
+    return chip.model_copy(update={"efficiency": fits})
 
 
 FLOATS = ("time_s", "flops", "bytes", "link_bytes", "compute_s", "memory_s", "floor_s")

@@ -47,6 +47,7 @@ def read_plan(file: str) -> Saved:
     given = Overrides(
         o["memory_fraction"], o["reserve_bytes"], o["price_usd_per_h"], o["imbalance"], o["tokens_per_step"],
         o["redundant_experts"], o.get("dcp_merge"), o.get("dcp_interleave"), o.get("shared_ranks", 0),
+        o.get("gather_only", False),
     )  # fmt: skip
     _name_files(data, q)
     return Saved(file, replace(q, workload=work), strategy, given, data)

@@ -126,8 +126,10 @@ class Given(Spec):
     imbalance: Number | None = None
     redundant_experts: CountOrZero | None = None
     shared_ranks: CountOrZero | None = field(default=None, description="ranks that hold the shared experts alone")
+    gather_only: Flag | None = field(default=None, description="its experts ran without a dispatch")
     memory_fraction: Share | None = None
     whole_prompts: Flag | None = field(default=None, description="the engine was told not to cut prompts")
+    warmed: Flag | None = field(default=None, description="the client warmed the server up before it measured")
     hold_rounds: Count | None = field(
         default=None, description="steps for which prompts wait at most until all attention-DP ranks have one"
     )

@@ -68,16 +68,20 @@ def _run(point: Point) -> Served:
         _RUNS[key] = serve(
             q, st, tokens=given.get("tokens_per_step"), requests=w.get("requests"),
             shortest=w.get("shortest", clients.SHORTEST), whole_prompts=bool(given.get("whole_prompts")),
-            hold_rounds=given.get("hold_rounds", 0), banded=banded,
+            hold_rounds=given.get("hold_rounds", 0), cold=given.get("warmed") is False, banded=banded,
         )  # fmt: skip
     return _RUNS[key]
 
 
 def serve(
     q: Question, st: Strategy, *, tokens: float | None = None, requests: int | None = None,
-    shortest: float = clients.SHORTEST, whole_prompts: bool = False, hold_rounds: int = 0, banded: bool = True,
+    shortest: float = clients.SHORTEST, whole_prompts: bool = False, hold_rounds: int = 0, cold: bool = False,
+    banded: bool = True,
 ) -> Served:  # fmt: skip
-    """Runs the client for a strategy and, `banded`, again at both ends of everything that is an interval."""
+    """Runs the client for a strategy and, `banded`, again at both ends of everything that is an interval.
+
+    cold: the client is known not to have warmed the server up.
+    """
     work = q.workload
     assert work.concurrency is not None
     share = max(-(-work.concurrency // st.replicas), 1)  # requests in flight of one replica, and of one of its ranks
@@ -86,7 +90,8 @@ def serve(
     one = clients.Client(work.isl, work.osl, share, sent, shortest, work.prefix_tokens / work.isl)
     queue = one.sends()
     server = server_of(q, replace(st, batch=per_rank), Longest.of(queue), tokens_given=tokens)
-    server = replace(server, whole_prompts=whole_prompts, hold_rounds=hold_rounds)
+    late_s = band.whole_step().cold_start_s.value if cold else 0.0
+    server = replace(server, whole_prompts=whole_prompts, hold_rounds=hold_rounds, cold_s=late_s)
     middle = clients.run(one, server, queue)
     at_batch = replace(q, workload=replace(mean_workload(work, shortest), concurrency=None))
     parts = explain(at_batch, replace(st, batch=max(round(middle.mean_batch), 1)), tokens_given=tokens)
@@ -150,12 +155,12 @@ def _spreads(
         (scaled(decode=max(1 - decode.down, LEAST)), scaled(decode=1 + decode.up)),
         (scaled(prefill=p.low / p.value), scaled(prefill=p.high / p.value)),
         (front("low"), front("high")),
-        (server, replace(server, cold_s=band.whole_step().cold_start_s)),
+        (replace(server, cold_s=0.0), replace(server, cold_s=band.whole_step().cold_start_s.high)),
     ]
     if accepted.high > accepted.low:
         several = [acceptance_from(tokens, server.drafts) for tokens in (accepted.high, accepted.low)]
         ends.append((replace(server, acceptance=several[0]), replace(server, acceptance=several[1])))
-    runs = [[middle if end is server else clients.run(one, end, queue) for end in pair] for pair in ends]
+    runs = [[middle if end == server else clients.run(one, end, queue) for end in pair] for pair in ends]
     out = {}
     for kind, field in (("ttft", "ttft_s"), ("tpot", "tpot_s"), ("rate", "output_tok_s")):
         value = getattr(middle, field)

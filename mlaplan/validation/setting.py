@@ -79,6 +79,7 @@ def overrides(point: Point) -> Overrides:
         tokens_per_step=g.get("tokens_per_step"),
         redundant_experts=g.get("redundant_experts", 0),
         shared_ranks=g.get("shared_ranks", 0),
+        gather_only=g.get("gather_only", False),
     )
 
 

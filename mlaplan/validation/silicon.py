@@ -10,8 +10,9 @@ the time before 3 November 2025, when a result held neither the experts' ranks n
 (utils/process_result.py), so the 1 in those columns stands for a field that was not there. The script of that time
 launches every one of them with the experts over all 8 ranks, and prompts of 8192 tokens with more than 32 requests
 as attention data parallel, prompts of which are held back for up to 60 steps until all ranks have one
-(attention_dp_config: enable_balance, timeout_iters 60, batching_wait_iters 0). It lets a step hold one prompt, and
-does not cut prompts. What it ran is 1.1.0rc2, which takes the kernels measured of the line 1.0.
+(attention_dp_config: enable_balance, timeout_iters 60, batching_wait_iters 0). It lets a step hold one prompt, does
+not cut prompts, and names the experts' backend CUTLASS, which has no dispatch on Hopper. What it ran is 1.1.0rc2, which
+takes the kernels measured of the line 1.0.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ PACKAGE = "aiconfigurator_core"
 FILE = "systems/silicon_sample.csv"
 SUSPECTED_MTP = ("1.1.0rc2.post2",)
 UNSAID = "1.1.0rc2"  # what TensorRT-LLM's rows without a version ran
-# what the launch scripts set and the rows do not repeat
+# what the launch scripts set and the rows do not repeat; the client warms the server up since pull 480, January 2026
 # source: SemiAnalysisAI/InferenceX, benchmarks/dsr1_fp8_h200_slurm.sh and dsr1_fp8_h200_trt_slurm.sh, the latter
 # from commits ec90f3fe7 (2025-09) to 2ee1e0018 (2026-01)
 LAUNCH: dict[str, dict[str, Any]] = {
-    "sglang": {"engine": "sglang", "kv_dtype": "bf16", "memory_fraction": 0.82, "era": "2026-03"},
-    "trtllm": {"engine": "trtllm", "kv_dtype": "fp8", "memory_fraction": 0.75, "era": "2025-10"},
+    "sglang": {"engine": "sglang", "kv_dtype": "bf16", "memory_fraction": 0.82, "era": "2026-03", "warmed": True},
+    "trtllm": {"engine": "trtllm", "kv_dtype": "fp8", "memory_fraction": 0.75, "era": "2025-10", "warmed": False},
 }
 CHUNK = 32768  # SGLang's --chunked-prefill-size
 HOLD = 60  # TensorRT-LLM's timeout_iters with attention data parallelism
@@ -94,9 +95,9 @@ def _points(key: tuple[str, int, int, int], row: dict[str, str]) -> list[Point]:
     launch = LAUNCH[backend]
     version = row["backend_version"] or f"{UNSAID}, autumn of 2025"
     release = row["backend_version"] or UNSAID
-    given: dict[str, Any] = {"memory_fraction": launch["memory_fraction"]}
+    given: dict[str, Any] = {name: launch[name] for name in ("memory_fraction", "warmed")}
     if backend == "trtllm":
-        given["whole_prompts"] = True
+        given |= {"whole_prompts": True, "gather_only": True}
         if "dp" in strategy_of(backend, isl, concurrency):
             given["hold_rounds"] = HOLD
     return [
