@@ -88,6 +88,8 @@ def collective_rows(chip: str, engine: str, by: tables.Source = tables.INSTALLED
     for eager in (False, True):
         if (rows := tables.custom_all_reduce(chip, engine, eager, by)) is not None:
             yield rows, False
+    if (rows := tables.fused_all_reduce(chip, engine)) is not None:
+        yield rows, False
     if engine not in ("sglang", "vllm"):
         return  # TensorRT-LLM brings an all-to-all of its own
     for op in ("dispatch", "combine"):

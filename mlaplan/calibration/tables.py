@@ -7,12 +7,14 @@ come from elsewhere (`older.py`).
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -41,6 +43,7 @@ HONEST_BALANCED = ("trtllm",)
 # for DeepSeek-R1 has both for up to 8 EP ranks of Blackwell; the faster is taken, which SGLang and vLLM run too.
 TRTLLM_GEN = "moe_torch_flow_min_latency"
 CHOSEN = {("trtllm", "fp4"): TRTLLM_GEN}
+HOPPER = 90  # its compute capability
 COLLECTIVES = {"all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
                "alltoall": "all_to_all"}  # fmt: skip
 
@@ -86,12 +89,16 @@ def version(chip: str, library: str) -> str:
 
 
 @cache
-def per_node(chip: str) -> int:
-    """Ranks of one node where the tables were taken."""
+def _system(chip: str) -> Any:
+    """What the package says of the chip."""
     import yaml
 
-    system = yaml.safe_load((needed_root().parent / f"{_folder_name(chip)}.yaml").read_text("utf-8"))
-    return int(system["node"]["num_gpus_per_node"])
+    return yaml.safe_load((needed_root().parent / f"{_folder_name(chip)}.yaml").read_text("utf-8"))
+
+
+def per_node(chip: str) -> int:
+    """Ranks of one node where the tables were taken."""
+    return int(_system(chip)["node"]["num_gpus_per_node"])
 
 
 @cache
@@ -241,6 +248,16 @@ def collective(chip: str, op: str) -> Rows | None:
     shape = pd.DataFrame({"ranks": t.num_gpus, "bytes": 2.0 * t.message_size})
     rows = gathered(op, "bf16", shape, t.latency * 1e-3, f"ai-dynamo/aiconfigurator nccl_perf, NCCL {nccl}, half")
     return without_spikes(rows, ("bytes",), SPIKE_OF_LIBRARIES) if len(rows) else None
+
+
+def fused_all_reduce(chip: str, engine: str) -> Rows | None:
+    """The kernel that takes residual and norm with the sum: TensorRT-LLM's, which FlashInfer brought to SGLang.
+
+    FlashInfer has it from Hopper on, with versions of its own: the tables are those of the installed package.
+    """
+    used = engine == "sglang" and int(_system(chip)["gpu"]["sm_version"]) >= HOPPER
+    rows = custom_all_reduce(chip, "trtllm") if used else None
+    return None if rows is None else dataclasses.replace(rows, op="all_reduce_fused")
 
 
 def custom_all_reduce(chip: str, engine: str, eager: bool = False, by: Source = INSTALLED) -> Rows | None:

@@ -33,11 +33,11 @@ def gated_ops(m: Machine, name: str, part: str, tokens: Numeric, inner: Numeric)
     ]
 
 
-def reduce_ops(m: Machine, name: str, tokens: Numeric, tp: Numeric, cp: Numeric) -> list[Op]:
+def reduce_ops(m: Machine, name: str, tokens: Numeric, tp: Numeric, cp: Numeric, dp: Numeric = 1) -> list[Op]:
     """Sum of the ranks' partial outputs: an all-reduce, or gather and scatter where tokens are divided (cp)."""
     size = tokens * m.model.hidden_size * ACTIVATION_BYTES
     divided = cp > 1
-    whole = m.collective(f"{name}_all_reduce", "all_reduce", size, Group(tp))
+    whole = m.sum_over_tp(f"{name}_all_reduce", tokens, tp, dp)
     if not np.any(divided):
         return [whole]
     gather = m.collective(f"{name}_token_gather", "all_gather", size, Group(tp))
@@ -50,12 +50,12 @@ def ffn_ops(
     mean: Numeric | None = None,
 ) -> list[Op]:  # fmt: skip
     """One dense block over the tokens of one attention-DP rank, or of all of them, `mean` of each where they differ."""
-    norm = m.norm("ffn_norm", tokens / cp, tp)
+    norm = m.norm("ffn_norm", tokens / cp, tp // cp, dp)
     ranks = placement.ranks(m.engine, tp, dp, ep).dense
     each = tokens if mean is None else np.where(np.asarray(ranks) > tp, mean, tokens)
     before, seen, after = over_dp(m, "dense", each, tp, ranks)
     ops = gated_ops(m, "dense", "dense", seen, f.intermediate_size / ranks)
-    return [norm, *before, *ops, *after, *reduce_ops(m, "dense", tokens, tp, cp)]
+    return [norm, *before, *ops, *after, *reduce_ops(m, "dense", tokens, tp, cp, dp)]
 
 
 def over_dp(m: Machine, name: str, tokens: Numeric, tp: Numeric, ranks: Numeric) -> tuple[list[Op], Numeric, list[Op]]:

@@ -55,6 +55,16 @@ class CoreMode(NamedTuple):
     pass_heads: int = 1
 
 
+class FusedSum(NamedTuple):
+    """Sums over TP ranks that are one kernel with the residual and norm after them: of steps up to so many tokens.
+
+    alone: in one node and without attention data parallelism only.
+    """
+
+    tokens: float = 0.0
+    alone: bool = False
+
+
 class EngineCosts(NamedTuple):
     """Host, scheduler, memory and communication habits of one engine version on one class of chip.
 
@@ -65,7 +75,7 @@ class EngineCosts(NamedTuple):
     overlap_fraction: part of the smaller of compute and communication that two-batch overlap hides.
     dispatch_cores: cores that the prefill dispatch and combine hold while they run; decode's take none.
     of_free: the memory fraction is the cache's share of what weights and buffers leave, not a share of the whole.
-    norms_in_all_reduce: the sum over TP ranks and the residual and norm after it are one kernel.
+    fused_sum: where the sum over TP ranks and the residual and norm after it are one kernel.
     imbalance: tokens of the busiest EP rank over the mean where `balanced`: by a balancer with redundant experts, or as
         the user knows it. Else `rank_spread` gives it.
     load_spread, rank_spread: how unevenly experts are liked, see `routing`; no habit of an engine, but known as badly.
@@ -101,7 +111,7 @@ class EngineCosts(NamedTuple):
     gather: bool
     mixed_prefill: bool
     dispatch_cores: float = 0.0
-    norms_in_all_reduce: bool = False
+    fused_sum: FusedSum = FusedSum()
     balanced: bool = True
     load_spread: Interval = EVEN
     rank_spread: Interval = EVEN
@@ -189,7 +199,7 @@ def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
             (float(row.cores.get(chip.efficiency_class, 0)) for row in profile.all_to_all if row.role == HEAVY),
             default=0.0,
         ),
-        norms_in_all_reduce=any(row.fuses_norm for row in profile.all_reduce if chip.efficiency_class in row.chips),
+        fused_sum=FusedSum(*profile.fused_sum(chip.efficiency_class, chip.name)),
         balanced=False,
         load_spread=Interval(*load_spread()),
         rank_spread=Interval(*load_spread()),

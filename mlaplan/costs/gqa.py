@@ -33,20 +33,20 @@ def local_kv_share(a: GQA, tp: Numeric) -> Numeric:
     return ceil_div(a.kv_heads, tp) / a.kv_heads
 
 
-def _projections(m: Machine, a: GQA, t: Numeric, h: Numeric, h_kv: Numeric, tp: Numeric) -> list[Op]:
+def _projections(m: Machine, a: GQA, t: Numeric, h: Numeric, h_kv: Numeric, s: DecodeShape | PrefillShape) -> list[Op]:
     d, width = m.model.hidden_size, (h + 2 * h_kv) * a.head_dim
     return [
-        m.norm("attention_norm", t, tp),
+        m.norm("attention_norm", t, s.attn_tp, s.dp),
         m.gemm("qkv_proj", "attention", t, d, width),
         m.elementwise("rope_cache", 2 * t * width * ACTIVATION_BYTES),
     ]
 
 
-def _output(m: Machine, a: GQA, t: Numeric, h: Numeric, tp: Numeric) -> list[Op]:
+def _output(m: Machine, a: GQA, t: Numeric, h: Numeric, s: DecodeShape | PrefillShape) -> list[Op]:
     d = m.model.hidden_size
     return [
         m.gemm("o_proj", "attention", t, h * a.head_dim, d),
-        m.collective("attention_all_reduce", "all_reduce", t * d * ACTIVATION_BYTES, Group(tp)),
+        m.sum_over_tp("attention_all_reduce", t, s.attn_tp, s.dp),
     ]
 
 
@@ -69,7 +69,7 @@ def decode_ops(m: Machine, a: GQA, s: DecodeShape) -> list[Op]:
     """One attention block of a decode step."""
     h, h_kv, t = ceil_div(a.heads, s.attn_tp), ceil_div(a.kv_heads, s.attn_tp), s.tokens
     heads = np.minimum(h * s.dcp, a.heads)
-    ops = _projections(m, a, t, h, h_kv, s.attn_tp)
+    ops = _projections(m, a, t, h, h_kv, s)
     core = of_context(m, a, s)
     if s.layout == "sequence_sharded":
         ops += [
@@ -79,7 +79,7 @@ def decode_ops(m: Machine, a: GQA, s: DecodeShape) -> list[Op]:
         ]
     else:
         ops += core
-    return ops + _output(m, a, t, h, s.attn_tp)
+    return ops + _output(m, a, t, h, s)
 
 
 def prefill_ops(m: Machine, a: GQA, s: PrefillShape) -> list[Op]:
@@ -91,9 +91,9 @@ def prefill_ops(m: Machine, a: GQA, s: PrefillShape) -> list[Op]:
     core = m.core("attention_core", "gqa_prefill", Work(flops, flops, nbytes), "bf16")
     earlier, share = s.kv_tokens - s.tokens, local_kv_share(a, s.attn_tp)  # the step's own keys are in 16 bit
     return [
-        *_projections(m, a, t, h, h_kv, s.attn_tp),
+        *_projections(m, a, t, h, h_kv, s),
         m.collective("kv_gather", "all_gather", s.tokens * kv_width, Group(s.cp)),
         *dequantise.before_prefill(m, a, core, earlier, s.pairs / s.cp, h, share),
         core,
-        *_output(m, a, t, h, s.attn_tp),
+        *_output(m, a, t, h, s),
     ]

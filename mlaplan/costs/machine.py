@@ -14,13 +14,13 @@ import numpy as np
 from mlaplan.costs import collectives as net
 from mlaplan.costs import kernels
 from mlaplan.costs import roofline as roof
+from mlaplan.costs.collectives import Group
 from mlaplan.costs.kernels import Work
 from mlaplan.costs.kv import GROUPED
 from mlaplan.costs.precision import Matmul, attention_peak, matmul
 from mlaplan.costs.roofline import Numeric
 
 if TYPE_CHECKING:
-    from mlaplan.costs.collectives import Group
     from mlaplan.costs.engine import EngineCosts
     from mlaplan.specs.chip import Chip
     from mlaplan.specs.model import Model
@@ -146,10 +146,29 @@ class Machine:
         memory_s = nbytes / (fit.memory * self.bandwidth)
         return Op(name, "elementwise", fit.floor + memory_s, flops, nbytes, 0.0, 0.0, memory_s, fit.floor, fit.residual)
 
-    def norm(self, name: str, tokens: Numeric, tp: Numeric) -> Op:
+    def norm(self, name: str, tokens: Numeric, tp: Numeric, dp: Numeric = 1) -> Op:
         """Residual and norm before a block, 8 T d bytes; none where they are part of the sum over TP before it."""
         op = self.elementwise(name, 4 * tokens * self.model.hidden_size * ACTIVATION_BYTES)
-        return op.scaled(1.0 * (np.asarray(tp) == 1)) if self.engine.norms_in_all_reduce else op
+        return op.scaled(1.0 - self._fused(tokens, tp, dp)) if self.engine.fused_sum.tokens else op
+
+    def sum_over_tp(self, name: str, tokens: Numeric, tp: Numeric, dp: Numeric = 1) -> Op:
+        """Sum of the TP ranks' partial outputs [T, d], by the kernel that takes the norm with it where that is used."""
+        size = tokens * self.model.hidden_size * ACTIVATION_BYTES
+        op = self.collective(name, "all_reduce", size, Group(tp))
+        fit = self.chip.scale_up.collectives.get("all_reduce_fused")
+        if fit is None or not self.engine.fused_sum.tokens or np.max(tp) == 1:
+            return op
+        fused = self._fused(tokens, tp, dp)
+        time_s = fused * net.fitted_s(fit, "all_reduce", size, tp) + (1.0 - fused) * op.time_s
+        return op._replace(time_s=time_s, residual=fit.residual if np.any(fused) else op.residual)
+
+    def _fused(self, tokens: Numeric, tp: Numeric, dp: Numeric) -> Numeric:
+        """1 where a sum over TP takes the norm after it with it, else 0."""
+        of = self.engine.fused_sum
+        yes = (np.asarray(tp) > 1) & (np.asarray(tokens) <= of.tokens)
+        if of.alone:
+            yes = yes & (np.asarray(dp) == 1) & (np.asarray(tp) <= self.chip.scale_up.chips_per_node)
+        return 1.0 * yes
 
     def collective(self, name: str, op: str, size: Numeric, group: Group) -> Op:
         """A collective of `size` bytes over the group."""

@@ -40,6 +40,7 @@ class DecodeShape(NamedTuple):
     attn_tp: Numeric  # ranks that share the heads
     dcp: Numeric = 1  # ranks that share the sequence
     layout: str = "replicated"
+    dp: Numeric = 1  # attention-DP ranks, which some kernels are not used beside
 
     @property
     def tokens(self) -> Numeric:
@@ -56,6 +57,7 @@ class PrefillShape(NamedTuple):
     cp: Numeric = 1  # ranks that share the tokens of each sequence
     sparse_pairs: Numeric = 0.0  # pairs left when each query keeps top-k keys
     sequences: Numeric = 1.0  # prompts in the step
+    dp: Numeric = 1
 
 
 # ---- formulas ----
@@ -166,7 +168,7 @@ def decode_ops(m: Machine, a: MLA, s: DecodeShape) -> list[Op]:
     h, t = ceil_div(a.heads, s.attn_tp), s.tokens
     # a rank that shares no heads (prefill context parallel) has all of them already
     heads = np.minimum(h * s.dcp, a.heads)
-    ops = [*_projections(m, a, t, h, s.attn_tp), m.per_head("absorb_q", t, h, d_n, d_c)]
+    ops = [*_projections(m, a, t, h, s), m.per_head("absorb_q", t, h, d_n, d_c)]
     if a.sparse:
         ops += indexer_ops(m, a, t, s.batch * s.q_len * s.context, s.batch * s.context)
         ops += _between_ranks(m, a, s, heads, sparse_core(m, a, t, heads, s.context, s.dcp))
@@ -177,7 +179,7 @@ def decode_ops(m: Machine, a: MLA, s: DecodeShape) -> list[Op]:
     ops += [
         m.per_head("absorb_o", t, h, d_c, d_v),
         m.gemm("o_proj", "attention", t, h * d_v, d),
-        m.collective("attention_all_reduce", "all_reduce", t * d * ACTIVATION_BYTES, Group(s.attn_tp)),
+        m.sum_over_tp("attention_all_reduce", t, s.attn_tp, s.dp),
     ]
     return ops
 
@@ -193,11 +195,11 @@ def of_context(m: Machine, a: MLA, s: DecodeShape) -> list[Op]:
     return _core(m, a, s, heads)
 
 
-def _projections(m: Machine, a: MLA, t: Numeric, h: Numeric, tp: Numeric) -> list[Op]:
+def _projections(m: Machine, a: MLA, t: Numeric, h: Numeric, s: DecodeShape | PrefillShape) -> list[Op]:
     """Norm, down- and up-projections, rotary embedding, cache write: what comes before the core."""
     d, latent = m.model.hidden_size, a.kv_lora_rank + a.qk_rope_head_dim
     q_width = h * (a.qk_nope_head_dim + a.qk_rope_head_dim)
-    ops = [m.norm("attention_norm", t, tp)]
+    ops = [m.norm("attention_norm", t, s.attn_tp, s.dp)]
     if a.q_lora_rank:
         ops += [
             m.gemm("qkv_a", "attention", t, d, a.q_lora_rank + latent),
@@ -262,7 +264,7 @@ def prefill_ops(m: Machine, a: MLA, s: PrefillShape) -> list[Op]:
     """One naive attention block over a step of new tokens, earlier tokens re-expanded from the cache."""
     d, d_r, d_n, d_v = m.model.hidden_size, a.qk_rope_head_dim, a.qk_nope_head_dim, a.v_head_dim
     h, t = ceil_div(a.heads, s.attn_tp), s.tokens / s.cp
-    ops = _projections(m, a, t, h, s.attn_tp)
+    ops = _projections(m, a, t, h, s)
     latent = (a.kv_lora_rank + d_r) * ACTIVATION_BYTES
     ops.append(m.collective("latent_gather", "all_gather", s.tokens * latent, Group(s.cp)))
     if a.sparse:
@@ -279,7 +281,7 @@ def prefill_ops(m: Machine, a: MLA, s: PrefillShape) -> list[Op]:
         ]
     ops += [
         m.gemm("o_proj", "attention", t, h * d_v, d),
-        m.collective("attention_all_reduce", "all_reduce", t * d * ACTIVATION_BYTES, Group(s.attn_tp)),
+        m.sum_over_tp("attention_all_reduce", t, s.attn_tp, s.dp),
     ]
     return ops
 

@@ -86,7 +86,7 @@ def ffn_ops(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> list[Op]:
     d = m.model.hidden_size
     t = s.tokens / s.cp
     ops = [
-        m.norm("ffn_norm", t, s.tp),
+        m.norm("ffn_norm", t, s.tp // s.cp, s.dp),
         m.gemm("router", "router", t, d, f.experts + f.zero_experts),
         m.elementwise("router_top_k", t * (f.experts + f.zero_experts) * 4.0),
     ]
@@ -229,7 +229,7 @@ def _gathered(m: Machine, s: MoeShape) -> tuple[list[Op], list[Op]]:
     before = [m.collective("moe_dp_gather", "all_gather", size, Group(s.dp, s.tp))]
     after = [
         m.collective("moe_dp_scatter", "reduce_scatter", size, Group(s.dp, s.tp)),
-        *reduce_ops(m, "moe", s.tokens, s.tp, s.cp),
+        *reduce_ops(m, "moe", s.tokens, s.tp, s.cp, s.dp),
     ]
     return before, after
 

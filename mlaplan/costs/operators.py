@@ -44,8 +44,9 @@ def attention_decode(m: Machine, name: str, c: Cells, context: int, core: bool =
     """
     a = m.model.attention[name]
     shape = mla.DecodeShape(
-        c["seqs"], c["q_len"], context, c["tp"] // c["cp"], c["dcp"], KV_LAYOUTS[int(np.max(c["kv_layout"]))]
-    )
+        c["seqs"], c["q_len"], context, c["tp"] // c["cp"], c["dcp"], KV_LAYOUTS[int(np.max(c["kv_layout"]))],
+        c.get("dp", 1),
+    )  # fmt: skip
     if core:
         return mla.of_context(m, a, shape) if a.kind == "mla" else gqa.of_context(m, a, shape)
     return mla.decode_ops(m, a, shape) if a.kind == "mla" else gqa.decode_ops(m, a, shape)
@@ -58,7 +59,8 @@ def attention_prefill(m: Machine, name: str, c: Cells, p: Prefill) -> list[Op]:
     kept: Numeric = 0.0
     if a.kind == "mla" and a.sparse:
         kept = tokens / p.new * sparse.causal_selected_pairs(p.past, p.new, a.sparse.top_k)
-    shape = mla.PrefillShape(tokens, pairs, keys, c["tp"] // c["cp"], c["cp"], kept, np.maximum(tokens / p.new, 1.0))
+    ranks, prompts = c["tp"] // c["cp"], np.maximum(tokens / p.new, 1.0)
+    shape = mla.PrefillShape(tokens, pairs, keys, ranks, c["cp"], kept, prompts, c.get("dp", 1))
     return mla.prefill_ops(m, a, shape) if a.kind == "mla" else gqa.prefill_ops(m, a, shape)
 
 

@@ -54,7 +54,7 @@ def decode(s: Setting, table: Table, context: int, step_s: Numeric, cut: NDArray
     cells = step.decode_cells(table)
     times = step.decode_blocks(s, cells, context, memo)
     queries = cells["tokens"]
-    attention = _errors(s, cells, step.ATTENTION, lambda m, c: {
+    attention = _errors(s, cells, step.attention_keys(s, step.ATTENTION, 2), lambda m, c: {
         n: operators.attention_decode(m, n, c, context) for n in s.model.attention
     })  # fmt: skip
     ffn = _feed_forward(s, cells, True)
@@ -89,7 +89,7 @@ def prefill(
     """Spread of one prefill step of every row through all stages under its cut."""
     cells = step.prefill_cells(table, step_tokens)
     times = step.prefill_blocks(s, cells, prompts, memo)
-    attention = _errors(s, cells, step.PREFILL_ATTENTION, lambda m, c: {
+    attention = _errors(s, cells, step.attention_keys(s, step.PREFILL_ATTENTION, 1), lambda m, c: {
         n: operators.attention_prefill(m, n, c, prompts) for n in s.model.attention
     })  # fmt: skip
     ffn = _feed_forward(s, cells, False)

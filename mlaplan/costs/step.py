@@ -156,7 +156,12 @@ def _attention(s: Setting, cells: Table, context: int, memo: Memo) -> Spread:
             total = total + count * (whole - sum(op.time_s for op in bare))
         return total
 
-    return _priced(s, memo, "decode attention", cells, ATTENTION, price, core=core)
+    return _priced(s, memo, "decode attention", cells, attention_keys(s, ATTENTION, 2), price, core=core)
+
+
+def attention_keys(s: Setting, names: tuple[str, ...], own: int) -> tuple[str, ...]:
+    """The columns of an attention block, the last `own` of its step: with attention DP where its kernels depend on it."""
+    return (*names[:-own], "dp", *names[-own:]) if s.engine.fused_sum.alone else names
 
 
 def core_times(blocks: Spread, table: Table) -> Numeric:
@@ -215,7 +220,7 @@ def prefill_blocks(s: Setting, cells: Table, prompts: Prefill, memo: Memo) -> Sp
         rows = finished(tokens, prompts)
         return {"@embedding": dense.embedding_ops(m, tokens, c["tp"]), "@head": operators.head(m, rows, c)}
 
-    out = _priced(s, memo, "prefill attention", cells, PREFILL_ATTENTION, attention)
+    out = _priced(s, memo, "prefill attention", cells, attention_keys(s, PREFILL_ATTENTION, 1), attention)
     out |= _priced(s, memo, "prefill feed-forward", cells, PREFILL_FEED_FORWARD, feed_forward)
     return out | _priced(s, memo, "prefill edges", cells, _with_head(s, PREFILL_EDGES), edges)
 
@@ -243,7 +248,7 @@ def last_attention(s: Setting, cells: Table, prompts: Prefill, memo: Memo) -> Sp
         return {n: operators.attention_prefill(m, n, c, last) for n in s.model.attention}
 
     names = (*PREFILL_ATTENTION[:-1], "two_batch_overlap", PREFILL_ATTENTION[-1])
-    return _priced(s, memo, "prefill attention of last chunks", cells, names, price)
+    return _priced(s, memo, "prefill attention of last chunks", cells, attention_keys(s, names, 2), price)
 
 
 def finished(tokens: Numeric, prompts: Prefill) -> Numeric:

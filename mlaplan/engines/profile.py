@@ -4,6 +4,7 @@ Every number carries its source. `Profile` holds the facts of one version: the f
 `since`/`until` are resolved before it is built.
 """
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from mlaplan.engines.context import AttentionKind, DecodeContext, PrefillContext, Sourced
@@ -209,6 +210,9 @@ class AllReduceLimit(Sourced):
     ranks: tuple[Count, ...]
     max_bytes: tuple[Bytes, ...]
     fuses_norm: Flag = field(default=False, description="adds the residual and takes the norm in the same kernel")
+    fuses_tokens: Count | None = field(default=None, description="in steps of so many tokens at most; any if none")
+    fuses_alone: Flag = field(default=False, description="in one node and without attention data parallelism only")
+    fuses_not_on: tuple[Text, ...] = field(default=(), description="not on chips whose names begin so")
 
     def check(self) -> None:
         if len(self.ranks) != len(self.max_bytes):
@@ -369,6 +373,13 @@ class Profile(Spec):
         """Largest decode batch captured by default on a server of so many chips."""
         wide = self.graphs.wide_from is not None and ranks >= self.graphs.wide_from
         return self.graphs.max_tokens * (2 if wide else 1)
+
+    def fused_sum(self, chip_class: str, chip_name: str) -> tuple[float, bool]:
+        """Most tokens of a step whose sums over TP take the residual and norm with them, and whether only alone."""
+        for row in self.all_reduce:
+            if chip_class in row.chips and row.fuses_norm and not chip_name.startswith(row.fuses_not_on or ("-",)):
+                return float(row.fuses_tokens or math.inf), bool(row.fuses_alone)
+        return 0.0, False
 
     def all_reduce_max(self, chip_class: str, ranks: int) -> float:
         """Largest all-reduce in bytes that stays on an in-graph kernel; 0 where there is none."""

@@ -73,6 +73,7 @@ CollectiveOp = Annotated[
             "all_reduce",
             "all_reduce_custom",
             "all_reduce_custom_eager",
+            "all_reduce_fused",
             "all_gather",
             "reduce_scatter",
             "all_to_all",

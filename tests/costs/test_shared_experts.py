@@ -1,9 +1,12 @@
 """Shared experts by hand: apart, in the grouped kernel, on a second stream; norms inside the all-reduce."""
 
+import math
+
 import numpy as np
 import pytest
 
 from mlaplan.costs import dense, moe
+from mlaplan.costs.engine import FusedSum
 from mlaplan.costs.shared_experts import APART, Beside
 
 from . import round as r
@@ -97,7 +100,7 @@ def test_on_ranks_of_their_own_they_wait_for_nobody_but_the_busiest():
 
 
 def test_a_norm_inside_the_all_reduce_takes_no_time_of_its_own():
-    m = r.machine(ROUND, norms_in_all_reduce=True)
+    m = r.machine(ROUND, fused_sum=FusedSum(math.inf))
     assert np.all(m.norm("n", np.array([10, 10]), np.array([1, 4])).time_s > np.array([0, -1]))
     assert m.norm("n", 10, np.array([1, 4])).time_s[1] == 0
     one, four = (r.named(dense.ffn_ops(m, r.model().ffn["f"], 10, tp, 1)) for tp in (1, 4))

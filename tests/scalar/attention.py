@@ -18,6 +18,7 @@ class Decode:
     ranks: int  # that share the heads
     dcp: int = 1
     layout: str = "replicated"
+    dp: int = 1
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Prefill:
     past: int
     ranks: int
     cp: int = 1
+    dp: int = 1
 
     @property
     def pairs(self) -> float:
@@ -86,7 +88,7 @@ def prefill(case: Case, a: Any, s: Prefill) -> Ledger:
 
 def _mla_decode(case: Case, a: Any, s: Decode) -> Ledger:
     out, t, h = Ledger(case), s.batch * s.q_len, per_rank(a.heads, s.ranks)
-    _project(out, a, t, h, s.ranks)
+    _project(out, a, t, h, s)
     out.per_head(h, t, a.qk_nope_head_dim, a.kv_lora_rank)
     if a.sparse:
         _index(out, a, t, t * s.context, s.batch * s.context)
@@ -98,15 +100,15 @@ def _mla_decode(case: Case, a: Any, s: Decode) -> Ledger:
         _latent_rows_core(out, a, s, h)
         _over_ranks(out, a, s, h)
     out.per_head(h, t, a.kv_lora_rank, a.v_head_dim)
-    _out(out, t, h * a.v_head_dim, s.ranks)
+    _out(out, t, h * a.v_head_dim, s)
     return out
 
 
-def _project(out: Ledger, a: Any, t: float, h: int, ranks: int) -> None:
+def _project(out: Ledger, a: Any, t: float, h: int, s: Decode | Prefill) -> None:
     """Norm; q and latent down-projections, norm and rotary embedding, q up."""
     d, latent = out.case.model.hidden_size, a.kv_lora_rank + a.qk_rope_head_dim
     q = h * (a.qk_nope_head_dim + a.qk_rope_head_dim)
-    out.norm(t, ranks)
+    out.norm(t, s.ranks, s.dp)
     if a.q_lora_rank:
         out.gemm("attention", t, d, a.q_lora_rank + latent)
         out.move(2 * t * (a.q_lora_rank + latent + q) * WIRE)
@@ -117,11 +119,10 @@ def _project(out: Ledger, a: Any, t: float, h: int, ranks: int) -> None:
         out.move(2 * t * (latent + q) * WIRE)
 
 
-def _out(out: Ledger, t: float, width: int, ranks: int) -> None:
+def _out(out: Ledger, t: float, width: int, s: Decode | Prefill) -> None:
     """Output projection and the sum over the ranks that share the heads."""
-    d = out.case.model.hidden_size
-    out.gemm("attention", t, width, d)
-    out.collective("all_reduce", t * d * WIRE, ranks)
+    out.gemm("attention", t, width, out.case.model.hidden_size)
+    out.sum_over_tp(t, s.ranks, s.dp)
 
 
 def _latent_rows_core(out: Ledger, a: Any, s: Decode, h: int) -> None:
@@ -192,7 +193,7 @@ def _latent_core(out: Ledger, a: Any, s: Decode) -> None:
 def _mla_prefill(case: Case, a: Any, s: Prefill) -> Ledger:
     out, t, h = Ledger(case), s.tokens / s.cp, per_rank(a.heads, s.ranks)
     d_n, d_r, d_v = a.qk_nope_head_dim, a.qk_rope_head_dim, a.v_head_dim
-    _project(out, a, t, h, s.ranks)
+    _project(out, a, t, h, s)
     out.collective("all_gather", s.tokens * (a.kv_lora_rank + d_r) * WIRE, s.cp)
     if a.sparse:
         _index(out, a, t, s.pairs / s.cp, s.keys)
@@ -261,9 +262,9 @@ def _selected_prefill(out: Ledger, a: Any, s: Prefill, t: float, h: int) -> None
 # ---- grouped queries ----
 
 
-def _gqa_project(out: Ledger, a: Any, t: float, h: int, h_kv: int, ranks: int) -> None:
+def _gqa_project(out: Ledger, a: Any, t: float, h: int, h_kv: int, s: Decode | Prefill) -> None:
     d, width = out.case.model.hidden_size, (h + 2 * h_kv) * a.head_dim
-    out.norm(t, ranks)
+    out.norm(t, s.ranks, s.dp)
     out.gemm("attention", t, d, width)
     out.move(2 * t * width * WIRE)
 
@@ -272,7 +273,7 @@ def _gqa_decode(case: Case, a: Any, s: Decode) -> Ledger:
     out, t = Ledger(case), s.batch * s.q_len
     h, h_kv, tile = per_rank(a.heads, s.ranks), per_rank(a.kv_heads, s.ranks), case.chip.padding
     heads, context = min(h * s.dcp, a.heads), longest_share(s.context, s.dcp, out.case.engine.merge.interleave)
-    _gqa_project(out, a, t, h, h_kv, s.ranks)
+    _gqa_project(out, a, t, h, h_kv, s)
     # the queries of one KV head fill the rows of its tile together
     rows = h_kv * tiles(s.q_len * per_rank(heads, h_kv), min(tile.attention_rows, 16))
     row = cache_row(a, case.kv_dtype) * h_kv / a.kv_heads
@@ -286,19 +287,19 @@ def _gqa_decode(case: Case, a: Any, s: Decode) -> Ledger:
     if s.layout == "sequence_sharded":
         out.collective("all_gather", t * heads * a.head_dim * WIRE, s.dcp)
         merge(out, t, heads, a.head_dim, s.dcp)
-    _out(out, t, h * a.head_dim, s.ranks)
+    _out(out, t, h * a.head_dim, s)
     return out
 
 
 def _gqa_prefill(case: Case, a: Any, s: Prefill) -> Ledger:
     out, t = Ledger(case), s.tokens / s.cp
     h, h_kv = per_rank(a.heads, s.ranks), per_rank(a.kv_heads, s.ranks)
-    _gqa_project(out, a, t, h, h_kv, s.ranks)
+    _gqa_project(out, a, t, h, h_kv, s)
     out.collective("all_gather", s.tokens * 2 * h_kv * a.head_dim * WIRE, s.cp)
     nbytes = 2 * (t * h + s.keys * h_kv) * a.head_dim * WIRE
     if out.widens():  # what was cached before this step
         numbers = (s.keys - s.tokens) * 2 * h_kv * a.head_dim
         out.widen(numbers, (s.keys - s.tokens) * cache_row(a, case.kv_dtype) * h_kv / a.kv_heads + numbers * WIRE)
     out.core("gqa_prefill", 4.0 * s.pairs / s.cp * h * a.head_dim, nbytes, "bf16")
-    _out(out, t, h * a.head_dim, s.ranks)
+    _out(out, t, h * a.head_dim, s)
     return out

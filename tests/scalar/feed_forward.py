@@ -32,11 +32,14 @@ def gated(out: Ledger, part: str, t: float, inner: float) -> None:
     out.gemm(part, t, inner, d)
 
 
-def reduce(out: Ledger, t: float, tp: int, cp: int) -> None:
+def reduce(out: Ledger, t: float, tp: int, cp: int, dp: int) -> None:
     """Sum over TP: an all-reduce; with divided tokens a gather before and a scatter after."""
     size = t * out.case.model.hidden_size * WIRE
-    for op in ("all_reduce",) if cp == 1 else ("all_gather", "reduce_scatter"):
-        out.collective(op, size, tp)
+    if cp == 1:
+        out.sum_over_tp(t, tp, dp)
+    else:
+        out.collective("all_gather", size, tp)
+        out.collective("reduce_scatter", size, tp)
 
 
 def routed_ranks(case: Case, f: Any, ep: int) -> int:
@@ -62,7 +65,7 @@ def block(case: Case, f: Any, t: int, r: Ranks, decode: bool, alone: bool = Fals
 
 def _dense(case: Case, f: Any, t: int, r: Ranks, of_all: float) -> Ledger:
     out = Ledger(case)
-    out.norm(t / r.cp, r.tp)
+    out.norm(t / r.cp, r.tp // r.cp, r.dp)
     groups = r.dp if case.engine.placement.dense and everyone(case, r) else 1
     seen = of_all if groups > 1 else t
     size = seen * case.model.hidden_size * WIRE
@@ -70,7 +73,7 @@ def _dense(case: Case, f: Any, t: int, r: Ranks, of_all: float) -> Ledger:
         out.collective("all_gather", size, groups, r.tp)
         out.collective("reduce_scatter", size, groups, r.tp)
     gated(out, "dense", seen, f.intermediate_size / (r.tp * groups))
-    reduce(out, t, r.tp, r.cp)
+    reduce(out, t, r.tp, r.cp, r.dp)
     return out
 
 
@@ -153,7 +156,7 @@ def draws_of_a_token(experts: int, k: float, spread: float) -> float:
 def _moe(case: Case, f: Any, t: int, r: Ranks, decode: bool, of_all: float) -> Ledger:
     out, d, choices = Ledger(case), case.model.hidden_size, f.experts + f.zero_experts
     own = t / r.cp
-    out.norm(own, r.tp)
+    out.norm(own, r.tp // r.cp, r.dp)
     out.gemm("router", own, d, choices)
     out.move(own * choices * 4.0)
     routed, dispatched = _routed(case, f, t, r, decode, of_all)
@@ -254,7 +257,7 @@ def _gathered(case: Case, t: int, r: Ranks, of_all: float) -> float:
     out, size = Ledger(case), of_all * case.model.hidden_size * WIRE
     out.collective("all_gather", size, r.dp, r.tp)
     out.collective("reduce_scatter", size, r.dp, r.tp)
-    reduce(out, t, r.tp, r.cp)
+    reduce(out, t, r.tp, r.cp, r.dp)
     return out.link_s
 
 
@@ -301,7 +304,7 @@ def head(case: Case, rows: float, r: Ranks) -> Ledger:
 def draft(case: Case, s: attention.Decode, r: Ranks) -> Ledger:
     """One MTP pass for every sequence: embedding, projection of [hidden; embedding], one layer, head."""
     model, out = case.model, Ledger(case)
-    one = attention.Decode(s.batch, 1, s.context, s.ranks, s.dcp, s.layout)
+    one = attention.Decode(s.batch, 1, s.context, s.ranks, s.dcp, s.layout, s.dp)
     out.add(embedding(case, s.batch, r.tp))
     out.gemm("mtp", s.batch, 2 * model.hidden_size, model.hidden_size)
     out.add(attention.decode(case, model.attention[model.mtp.attention], one))

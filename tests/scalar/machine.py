@@ -190,10 +190,23 @@ class Ledger:
         fit = self.case.chip.kernel("elementwise", "bf16")
         self.chip_s += fit.floor + nbytes / (fit.memory * float(self.case.chip.memory.bandwidth))
 
-    def norm(self, t: float, tp: int) -> None:
+    def norm(self, t: float, tp: int, dp: int) -> None:
         """Residual and norm; nothing where they are part of the sum over TP before them."""
-        if tp == 1 or not self.case.engine.norms_in_all_reduce:
+        if not self.fused(t, tp, dp):
             self.move(4 * t * self.case.model.hidden_size * WIRE)
+
+    def fused(self, t: float, tp: int, dp: int) -> bool:
+        """Whether a sum over TP takes the norm after it with it."""
+        most, alone = self.case.engine.fused_sum
+        return tp > 1 and t <= most and not (alone and (dp > 1 or tp > self.case.chip.scale_up.chips_per_node))
+
+    def sum_over_tp(self, t: float, tp: int, dp: int) -> None:
+        """Sum of the TP ranks' partial outputs."""
+        size, fits = t * self.case.model.hidden_size * WIRE, self.case.chip.scale_up.collectives
+        if "all_reduce_fused" in fits and self.fused(t, tp, dp):
+            self.link_s += links.fitted(fits["all_reduce_fused"], "all_reduce", size, tp)
+        else:
+            self.collective("all_reduce", size, tp)
 
     def cast(self, elements: float) -> None:
         """Widening of the whole cache before the core, where the engine does that."""

@@ -125,7 +125,7 @@ def decode_round(
     model, halves = case.model, 1 + st.two_batch_overlap
     m = min(st.pp, st.batch)
     seqs = math.ceil(math.ceil(st.batch / m) / halves)
-    shape = attention.Decode(seqs, 1 + st.mtp, context, st.tp // st.cp, st.dcp, st.kv_layout)
+    shape = attention.Decode(seqs, 1 + st.mtp, context, st.tp // st.cp, st.dcp, st.kv_layout, st.dp)
     ranks, t = feed_forward.Ranks(st.tp, st.dp, st.ep, st.cp), seqs * (1 + st.mtp)
     attn = {n: attention.decode(case, a, shape) for n, a in model.attention.items()}
     ffn = {n: feed_forward.block(case, f, t, ranks, True) for n, f in model.ffn.items()}
@@ -178,7 +178,7 @@ def prefill_round(case: Case, st: Any, option: list[Stage], step_tokens: int, wo
     """One step: the slowest stage and its send in steady state, all stages and sends for the first of them."""
     model, e, halves = case.model, case.engine, 1 + st.two_batch_overlap
     t = math.ceil(step_tokens / halves)
-    shape = attention.Prefill(t, work.isl - work.prefix_tokens, work.prefix_tokens, st.tp // st.cp, st.cp)
+    shape = attention.Prefill(t, work.isl - work.prefix_tokens, work.prefix_tokens, st.tp // st.cp, st.cp, st.dp)
     ranks = feed_forward.Ranks(st.tp, st.dp, st.ep, st.cp)
     attn = {n: attention.prefill(case, a, shape) for n, a in model.attention.items()}
     ffn = {n: feed_forward.block(case, f, t, ranks, False) for n, f in model.ffn.items()}
@@ -202,7 +202,7 @@ def prefill_round(case: Case, st: Any, option: list[Stage], step_tokens: int, wo
     if st.pp > 1 and step_tokens < shape.new:
         # the last chunk attends to all before it
         new = min(t * halves, shape.new)
-        last = attention.Prefill(t, new, shape.past + shape.new - new, shape.ranks, shape.cp)
+        last = attention.Prefill(t, new, shape.past + shape.new - new, shape.ranks, shape.cp, shape.dp)
         of_last = {n: attention.prefill(case, a, last) for n, a in model.attention.items()}
         late = blocks._replace(layer=_layers(option, of_last, ffn, halves, float(e.overlap_fraction), held_cores))
         after = over_stages(late, option, overhead, float(e.prefill_layer_host_s))
