@@ -145,15 +145,16 @@ def run(
     out = {name: [nan] * n for name in ("sent", "first", "end")}
     preempted, hits, turn = [0] * n, [0] * n, 0
     coming: list[Job] = []
-    sent = 0
+    sent, read = 0, 0.0
     h = server
 
     def send(now: float) -> None:
-        nonlocal sent
+        nonlocal sent, read
         i, sent = sent, sent + 1
         out["sent"][i] = now
         j = Job(i, int(requests.prompt[i]), int(requests.output[i]), rounds[i], list(ids[i]))
-        j.seen = now + h.front_end_s + h.front_end_per_token_s * j.prompt
+        read = max(now, read) + h.front_end_per_token_s * j.prompt
+        j.seen = read + h.front_end_s
         coming.append(j)
         coming.sort(key=lambda k: (k.seen, k.number))
 
