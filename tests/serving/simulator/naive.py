@@ -145,16 +145,15 @@ def run(
     out = {name: [nan] * n for name in ("sent", "first", "end")}
     preempted, hits, turn = [0] * n, [0] * n, 0
     coming: list[Job] = []
-    sent, read = 0, 0.0
+    sent = 0
     h = server
 
     def send(now: float) -> None:
-        nonlocal sent, read
+        nonlocal sent
         i, sent = sent, sent + 1
         out["sent"][i] = now
         j = Job(i, int(requests.prompt[i]), int(requests.output[i]), rounds[i], list(ids[i]))
-        read = max(now, read) + h.front_end_per_token_s * j.prompt
-        j.seen = read + h.front_end_s
+        j.seen = now + h.front_end_s + h.front_end_per_token_s * j.prompt
         coming.append(j)
         coming.sort(key=lambda k: (k.seen, k.number))
 
