@@ -68,7 +68,6 @@ class _Run:
         self.done = self.events = self.counter = self.next = 0
         self.heap: list[tuple[float, int, int, Any, int]] = []
         self.closed = concurrency is not None
-        self.reading = [0.0] * len(self.first.replicas)  # until when each front end is busy
         for i in range(n if concurrency is None else min(concurrency, n)):
             self.next = i + 1
             self._send(i, 0.0 if self.closed else float(requests.arrival_s[i]))
@@ -80,10 +79,7 @@ class _Run:
     def _send(self, i: int, now: float) -> None:
         h = self.first.server
         self.sent[i] = now
-        # each replica's front end is one process, which turns one prompt after the other into tokens
-        read = max(now, self.reading[0]) + h.front_end_per_token_s * self.prompt[i]
-        heapq.heapreplace(self.reading, read)
-        self._push(read + h.front_end_s, ASKED, i)
+        self._push(now + h.front_end_s + h.front_end_per_token_s * self.prompt[i], ASKED, i)
 
     # ---- events ----
 

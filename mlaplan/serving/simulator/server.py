@@ -46,8 +46,6 @@ class Server:
     prefix_cache: keeps the blocks of finished prompts, least recently used ones leave first.
     whole_prompts: a prompt that a step has no room for waits for the next one, unless no step has room for it.
     hold_rounds: prompts wait for so many decisions at most until all ranks have one, see `holding`; 0 does not hold.
-    front_end_s, front_end_per_token_s: before the scheduler sees a request; tokens of prompts are read one prompt after
-        the other.
     cold_s: before the first step, for kernels that are compiled at their first shapes.
     """
 
