@@ -212,7 +212,7 @@ def _mla_prefill(case: Case, a: Any, s: Prefill) -> Ledger:
             more["longest"] = 2.0 * tile * tiles(s.keys / prompts, tile) * width / h
             pairs = prompts * whole * (pairs / t + (whole - each) / 2 + tile / 2)
         out.core("mla_prefill", 2.0 * pairs * width, io, "bf16", io=io, **more)
-    _out(out, t, h * d_v, s.ranks)
+    _out(out, t, h * d_v, s)
     return out
 
 
