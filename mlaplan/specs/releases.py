@@ -1,7 +1,7 @@
 """Releases of an engine, the minor lines they belong to, and which line's measurements stand for which release.
 
-Kernels change from one minor release to the next by 5 to 20 %, within a line hardly: fits are kept for a line, and
-all patch releases and candidates of it share them.
+Kernels change from one minor release to the next by 5 to 20 %: fits are kept for a line, and all patch releases and
+candidates of it share them, though kernels may move within a line too.
 """
 
 from __future__ import annotations
