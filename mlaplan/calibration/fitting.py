@@ -31,6 +31,7 @@ ROWS_PER_CONSTANT = 3
 F_LIMIT = 4.0
 HALVES_FROM = 40  # rows; below this every row is fitted and each is predicted by a fit without it
 MOST_ROWS = 12_000  # of the half that is fitted; more change nothing
+STILL = 1e-9  # length of the column of a constant that changes no row
 NO_DIRECTION = 1e-5  # of the largest singular value: numerical derivatives are no better
 SHARE_OF_DIRECTION = 0.1  # of a direction that changes nothing, from where a constant moves along it
 NOTHING = 1e-4  # of its start: a constant that small does nothing
@@ -200,7 +201,11 @@ def _standard_errors(jacobian: Array, residual: Array, low: Array, high: Array, 
     covariance = np.linalg.pinv(j.T @ j) * float(residual @ residual) / left
     out[inside] = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     out[inside] = np.where(_free_to_move(j), np.inf, out[inside])
-    return out
+    # one of two that move against each other may be at nothing, where a search left it by chance
+    both = inside | ((low == 0.0) & (x < NOTHING) & (np.linalg.norm(jacobian, axis=0) > STILL))
+    together = np.zeros(len(x), dtype=bool)
+    together[both] = _free_to_move(jacobian[:, both])
+    return np.where(together, np.inf, out)
 
 
 def _free_to_move(jacobian: Array) -> NDArray[np.bool_]:
@@ -209,7 +214,7 @@ def _free_to_move(jacobian: Array) -> NDArray[np.bool_]:
     Two that enter all rows in one proportion (a floor and a time for each of the same number of experts) are such.
     """
     lengths = np.linalg.norm(jacobian, axis=0)
-    still = lengths <= 1e-9
+    still = lengths <= STILL
     _, sizes, directions = np.linalg.svd(jacobian / np.where(still, 1.0, lengths), full_matrices=False)
     nothing = directions[sizes <= NO_DIRECTION * sizes.max(initial=0.0)]
     return still | (np.abs(nothing) > SHARE_OF_DIRECTION).any(axis=0)
