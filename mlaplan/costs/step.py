@@ -160,7 +160,7 @@ def _attention(s: Setting, cells: Table, context: int, memo: Memo) -> Spread:
 
 
 def attention_keys(s: Setting, names: tuple[str, ...], own: int) -> tuple[str, ...]:
-    """The columns of an attention block, the last `own` of its step: with attention DP where its kernels depend on it."""
+    """The columns of an attention block, the last `own` of its step; with attention DP where kernels depend on it."""
     return (*names[:-own], "dp", *names[-own:]) if s.engine.fused_sum.alone else names
 
 
