@@ -230,7 +230,7 @@ CHIP_CASES = [
         "    all_reduce:",
         "    allreduce:",
         "29:5: unknown key 'allreduce' in scale_up.collectives; expected one of all_reduce, all_reduce_custom, "
-        "all_reduce_custom_eager, all_gather, reduce_scatter, all_to_all, dispatch, combine, send; "
+        "all_reduce_custom_eager, all_reduce_fused, all_gather, reduce_scatter, all_to_all, dispatch, combine, send; "
         "did you mean 'all_reduce'?",
     ),
     (
