@@ -156,7 +156,11 @@ def subject(q: Question) -> dict[str, Any]:
     return {
         "tool_version": __version__,
         "model": {"name": s.model.name, "file": words.file(s.model.origin)},
-        "chip": {"name": s.chip.name, "file": words.file(s.chip.origin)},
+        "chip": {
+            "name": s.chip.name,
+            "file": words.file(s.chip.origin),
+            "calibration": words.file(s.chip.calibration) or None,
+        },
         "engine": {"name": spelled(p.name), "version": None if p.name == "generic" else p.version},
     }
 
