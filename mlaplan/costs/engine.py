@@ -199,7 +199,7 @@ def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
             (float(row.cores.get(chip.efficiency_class, 0)) for row in profile.all_to_all if row.role == HEAVY),
             default=0.0,
         ),
-        fused_sum=FusedSum(*profile.fused_sum(chip.efficiency_class, chip.name)),
+        fused_sum=FusedSum(*profile.fused_sum(chip.efficiency_class)),
         balanced=False,
         load_spread=Interval(*load_spread()),
         rank_spread=Interval(*load_spread()),

@@ -212,7 +212,6 @@ class AllReduceLimit(Sourced):
     fuses_norm: Flag = field(default=False, description="adds the residual and takes the norm in the same kernel")
     fuses_tokens: Count | None = field(default=None, description="in steps of so many tokens at most; any if none")
     fuses_alone: Flag = field(default=False, description="in one node and without attention data parallelism only")
-    fuses_not_on: tuple[Text, ...] = field(default=(), description="not on chips whose names begin so")
 
     def check(self) -> None:
         if len(self.ranks) != len(self.max_bytes):
@@ -374,10 +373,10 @@ class Profile(Spec):
         wide = self.graphs.wide_from is not None and ranks >= self.graphs.wide_from
         return self.graphs.max_tokens * (2 if wide else 1)
 
-    def fused_sum(self, chip_class: str, chip_name: str) -> tuple[float, bool]:
+    def fused_sum(self, chip_class: str) -> tuple[float, bool]:
         """Most tokens of a step whose sums over TP take the residual and norm with them, and whether only alone."""
         for row in self.all_reduce:
-            if chip_class in row.chips and row.fuses_norm and not chip_name.startswith(row.fuses_not_on or ("-",)):
+            if chip_class in row.chips and row.fuses_norm:
                 return float(row.fuses_tokens or math.inf), bool(row.fuses_alone)
         return 0.0, False
 
