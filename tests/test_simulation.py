@@ -197,6 +197,18 @@ def test_grids_are_the_prices_of_the_cost_model() -> None:
     assert grid.prefill(4096, 4096 * 3584.0, 16_384)[0] == pytest.approx(float(expected[0]), rel=0.03)
 
 
+def test_what_the_host_launches_is_apart_from_the_grid_of_one_stage() -> None:
+    q = question("vllm", Workload(4096, 1024))
+    longest = simulation.Longest(4096, 5120)
+    one, two = (simulation.server_of(q, Strategy(tp=8, pp=pp, batch=16, **FP8), longest).steps for pp in (1, 2))
+    e = q.setting.engine
+    assert e.launches_ahead
+    assert one.host_s == pytest.approx(61 * float(e.prefill_layer_host_s) + float(e.step_overhead_s))
+    assert one.prefill(64, 64 * 32.0, 64)[0] < one.host_s / 2
+    assert two.host_s == 0.0
+    assert two.prefill(64, 64 * 32.0, 64)[0] > one.host_s / 2
+
+
 def test_habits_are_those_of_the_engine() -> None:
     st = Strategy(tp=8, batch=16, mtp=1, dcp=8, kv_layout="sequence_sharded", block_size=64, **FP8)
     longest = simulation.Longest(4096, 5120)

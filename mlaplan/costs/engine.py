@@ -74,6 +74,7 @@ class EngineCosts(NamedTuple):
         prompts only and in the closed-loop client; elsewhere `serving.lockstep` says what uneven ranks cost.
     overlap_fraction: part of the smaller of compute and communication that two-batch overlap hides.
     dispatch_cores: cores that the prefill dispatch and combine hold while they run; decode's take none.
+    launches_ahead: the host launches a step while the device runs the one before (not over pipeline stages).
     of_free: the memory fraction is the cache's share of what weights and buffers leave, not a share of the whole.
     fused_sum: where the sum over TP ranks and the residual and norm after it are one kernel.
     imbalance: tokens of the busiest EP rank over the mean where `balanced`: by a balancer with redundant experts, or as
@@ -122,6 +123,7 @@ class EngineCosts(NamedTuple):
     merge: Merge = Merge()
     dispatch_rule: DispatchRule = DispatchRule()
     reserve_holds_activations: bool = False
+    launches_ahead: bool = False
 
     def custom_all_reduce_bytes(self, ranks: Numeric) -> Numeric:
         """Largest message of the engine's own all-reduce for this many ranks, 0 where it has none."""
@@ -208,6 +210,7 @@ def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
         core_modes=modes,
         merge=merge_of(parallel.dcp),
         reserve_holds_activations=memory.reserve is not None,
+        launches_ahead=float(sched.lag_steps) >= 1.0,
     )
 
 

@@ -16,6 +16,12 @@ s_D, s_1: a prefill step of T tokens on every rank and on one alone; t_d: a deco
 of it without what the cached context adds, as if of hardly any token. Between these points a step is taken as linear in
 the most units of a rank and in the units of all; host: launches, which a step takes at least.
 
+Where launches run ahead of results (`ahead`), part of them passes beside the step before, if that is a round: with
+H what the host takes for a step with prompts, and a the chance that one follows a round,
+    max( x, host ) = (1 - a) max( x, H ) + a max( x, H - t_d )      a = (1 - p) / c
+A prompt's step is its first in one of c cases, and before that no other prompt was computed in 1 - p of them. With
+drafts a round comes before all first steps, and before a request that is alone there is none: a = 1 / c and 0.
+
 One unit fits a step (the chunk holds no second one, or prompts are cut): rank busy with f = min(mu, 1),
     p = V = 1 - (1 - f)^D
 several fit: units are Poisson, p = 1 - exp(-D mu), V = sum over j > 0 of 1 - F(j - 1; mu)^D, f = 1 - exp(-mu).
@@ -65,9 +71,11 @@ class Ranks(NamedTuple):
     room: Numeric  # units that a step holds: where it is mixed, what decoding tokens leave of the chunk
     drafts: Numeric  # whether sequences draft
     mixed: bool
-    host_s: Numeric  # that the host takes for a step with prompts at least
+    host_s: Numeric  # H, that the host takes for a step with prompts
     drain_s: Numeric  # from the slowest stage of a prompt's last step to its first token
     front_s: float  # F
+    ahead: Numeric = 0.0  # 1 where the host launches a step beside the one before
+    uneven_s: Numeric = 0.0  # standard deviation of the steps of a prompt, of which one is shorter
 
     @property
     def several(self) -> Numeric:
@@ -140,16 +148,30 @@ def _above() -> NDArray[np.float64]:
     return np.minimum(np.cumsum(each[:, ::-1], axis=1)[:, ::-1] - each, 1.0)
 
 
-def long_s(k: Ranks, everyone: Numeric, most: Numeric, decoding: bool = True) -> Numeric:
-    """A step with so many units on all ranks together and on the fullest; decoding: whether anyone decodes in it."""
+def after_round(k: Ranks, some: Numeric) -> Numeric:
+    """Chance that the step before one with prompts was a decode round, at this share of slots with prompts."""
+    return (1.0 - np.where(k.wait, 0.0, some)) / k.passes
+
+
+def long_s(k: Ranks, everyone: Numeric, most: Numeric, decoding: bool = True, after: Numeric = 0.0) -> Numeric:
+    """A step with so many units on all ranks together and on the fullest; decoding: whether anyone decodes in it;
+    after: the chance that it follows a round."""
     floor, others = k.floor_s, np.maximum(everyone - most, 0.0) / np.maximum(k.ranks - 1.0, 1.0)
     step = floor + (k.lone_s - floor) * most + (k.all_s - k.lone_s) * others
     if not k.mixed:
-        return np.maximum(step, k.host_s)
+        return _launched(k, step, after)
     # decoding tokens of all ranks in the products that they share with prompts, and what the context adds
     if not decoding:
-        return np.maximum(step, k.host_s)
-    return np.maximum(step + k.ride_s, k.host_s) + np.minimum(k.core_s, k.decode_s)
+        return _launched(k, step, after)
+    return _launched(k, step + k.ride_s, after) + np.minimum(k.core_s, k.decode_s)
+
+
+def _launched(k: Ranks, device_s: Numeric, after: Numeric) -> Numeric:
+    """A step that takes the device so long, and at least its host."""
+    held = np.maximum(device_s, k.host_s)
+    if not np.any(k.ahead):
+        return held
+    return held - k.ahead * after * (held - np.maximum(device_s, k.host_s - k.decode_s))
 
 
 class Meeting(NamedTuple):
@@ -210,7 +232,8 @@ def _closed_units(k: Ranks) -> Numeric:
 
 def _slot(k: Ranks, met: Meeting) -> Slot:
     mu, p, most = met.units, met.some, met.most
-    prompts = long_s(k, met.long_all, met.long_most)
+    after = np.where(k.sequences * k.ranks > 1.0, after_round(k, p), 0.0)
+    prompts = long_s(k, met.long_all, met.long_most, after=after)
     tau = (1.0 - p) * k.decode_s + p * np.maximum(prompts, k.decode_s)
     if k.mixed:
         return Slot(mu, p, most, tau, 1.0, 1.0 - k.decode_s / tau)
@@ -218,10 +241,11 @@ def _slot(k: Ranks, met: Meeting) -> Slot:
     if not np.any(k.drafts):
         return Slot(mu, p, most, tau, met.share, taken)
     # all prompts of a round are done before the next: those of a rank that do not fit one step one after the other
-    after = np.where(k.several, p * prompts, met.turns * long_s(k, met.turn_all, 1.0))
-    tau = np.where(k.drafts, k.decode_s + after, tau)
+    turns_s = met.turns * long_s(k, met.turn_all, 1.0, after=after)
+    waited = np.where(k.several, p * prompts, turns_s)
+    tau = np.where(k.drafts, k.decode_s + waited, tau)
     share = np.where(k.drafts, 1.0, met.share)
-    return Slot(mu, p, most, tau, share, np.where(k.drafts, after / tau, taken))
+    return Slot(mu, p, most, tau, share, np.where(k.drafts, waited / tau, taken))
 
 
 def open_loop(k: Ranks, rate: Numeric) -> Slot:
@@ -232,7 +256,7 @@ def open_loop(k: Ranks, rate: Numeric) -> Slot:
     some: Numeric = 1.0
     tau = long = short
     for _ in range(FIXED_POINT_PASSES):
-        step = long_s(k, units, most)
+        step = long_s(k, units, most, after=after_round(k, some))
         long = np.maximum(step, np.where(k.wait, 0.0, short))
         a = np.minimum(arriving * long, LONGEST_RUN / k.passes)
         ends = -np.expm1(-a) / np.expm1(np.maximum(a * k.passes, 1e-300))
@@ -247,7 +271,7 @@ def open_loop(k: Ranks, rate: Numeric) -> Slot:
     share = np.ones_like(tau) if k.mixed else np.where(k.wait, 1.0 - some, _without_prompts(k, mu))
     share = np.where(mu < k.room, share, 0.0)
     taken = 1.0 - short / tau if k.mixed else some * long / tau
-    rest = (some * long**2 + (1.0 - some) * short**2) / (2.0 * tau)
+    rest = (some * (long**2 + k.uneven_s**2) + (1.0 - some) * short**2) / (2.0 * tau)
     return Slot(mu, some, some * most, tau, share, taken, rest, long)
 
 
@@ -264,7 +288,7 @@ def request_s(k: Ranks, slot: Slot) -> Numeric:
 def own_step_s(k: Ranks, slot: Slot, others: Numeric, met: Meeting | None = None) -> Numeric:
     """A step with a unit of one's own. others: whether there is any other request."""
     everyone, most = _with_own(k, slot.units, slot.some, slot.most) if met is None else (met.own_all, met.own_most)
-    step = long_s(k, everyone, most)
+    step = long_s(k, everyone, most, after=after_round(k, slot.some))
     return step if np.all(others) else np.where(others, step, long_s(k, 1.0, 1.0, decoding=False))
 
 

@@ -240,7 +240,7 @@ def in_lockstep(
         columns.get("prefill_even_s", one), columns.get("prefill_lone_s", one), work.new_tokens / step_tokens,
         0.0, room, table["mtp"] > 0, engine.mixed_prefill,
         columns.get("prefill_host_s", 0.0), columns["prefill_pass_s"] - one + late,
-        front_end_s(engine, work),
+        front_end_s(engine, work), np.where(table["pp"] == 1, 1.0, 0.0) if engine.launches_ahead else 0.0,
     )  # fmt: skip
     if not engine.mixed_prefill or work.osl == 1:
         return k
@@ -262,7 +262,8 @@ def _meeting(
         per_round = of_depth[u["mtp"]]
         b, rounds = _in_flight(u, work), (work.osl - 1) / per_round
         untimed = dict.fromkeys(("decode_s", "prefill_s", "prefill_pass_s"), 1.0)
-        of = in_lockstep(u, work, engine, b, rounds, untimed, prefill_step_tokens(u, work, per_round))
+        timeless = engine._replace(launches_ahead=False)
+        of = in_lockstep(u, work, timeless, b, rounds, untimed, prefill_step_tokens(u, work, per_round))
         met = lockstep.meeting(of)._asdict().items()
         return {n: np.broadcast_to(one, size(u)) for n, one in met if not (of.mixed and n in lockstep.UNMIXED)}
 

@@ -116,6 +116,7 @@ class Together:
         self.d, self.b, self.n, self.front = st.dp, b, n, front
         self.t_d, self.core = x["decode_s"], x["decode_core_s"]
         self.even, self.lone, self.host = x["prefill_even_s"], x["prefill_lone_s"], x["prefill_host_s"]
+        self.ahead = 1.0 if e.launches_ahead and st.pp == 1 else 0.0
         self.drain = x["prefill_pass_s"] - x["prefill_s"] + x["prefill_late_s"]
         self.pieces = (work.isl - work.prefix_tokens) / step_tokens
         self.passes = max(self.pieces, 1.0)
@@ -126,6 +127,7 @@ class Together:
             self.room = max(st.prefill_chunk // step_tokens, 1)
         self.least = min(max(self.t_d - self.core, 0.0), self.lone)
         self.ride = (self.even - self.least) * b * (1.0 + st.mtp) / step_tokens if n > 0 else 0.0
+        self.uneven = 0.0
         if self.mixed and n > 0:
             decoding = (max(b - 1.0, 0.0) if others is None else others) * (1 + st.mtp)
             self.leave_over(work.isl - work.prefix_tokens, step_tokens, st.prefill_chunk, decoding)
@@ -139,22 +141,39 @@ class Together:
         if c <= math.ceil(new / chunk):
             return
         rest = new - (c - 1) * left
+        one = self.least + (self.lone - self.least) * left / step_tokens
+
+        def each(whole: float) -> tuple[float, float]:
+            full, last = (self.least + (whole - self.least) * t / step_tokens for t in (left, rest))
+            if self.ahead:  # the host is as far ahead of the last as a whole step takes longer than its launches
+                return full, max(last, min(one, 2.0 * self.host - one))
+            return max(full, self.host), max(last, self.host)
 
         def mean(whole: float) -> float:
-            full, last = (max(self.least + (whole - self.least) * t / step_tokens, self.host) for t in (left, rest))
+            full, last = each(whole)
             return ((c - 1) * full + last) / c
 
-        self.drain *= max(self.least + (self.lone - self.least) * rest / step_tokens, self.host) / self.lone
+        full, last = each(self.lone)
+        self.drain *= last / self.lone
+        self.uneven = (full - last) * math.sqrt(c - 1.0) / c
         self.even, self.lone = mean(self.even), mean(self.lone)
         self.pieces = self.passes = float(c)
         self.room = max(chunk - decoding, 1.0) * c / new
 
-    def step(self, everyone: float, most: float, decoding: bool = True) -> float:
+    def after_round(self, some: float) -> float:
+        """Chance that the step before one with prompts was a decode round."""
+        return (1.0 if self.stalls else 1.0 - some) / self.passes
+
+    def step(self, everyone: float, most: float, decoding: bool = True, after: float = 0.0) -> float:
+        def launched(device: float) -> float:
+            held = max(device, self.host)
+            return held - self.ahead * after * (held - max(device, self.host - self.t_d))
+
         spread = (self.even - self.lone) * max(everyone - most, 0.0) / max(self.d - 1.0, 1.0)
         prompts = self.least + (self.lone - self.least) * most + spread
         if not self.mixed or not decoding:
-            return max(prompts, self.host)
-        return max(prompts + self.ride, self.host) + min(self.core, self.t_d)
+            return launched(prompts)
+        return launched(prompts + self.ride) + min(self.core, self.t_d)
 
     def own(self, mu: float, most: float, some: float) -> float:
         """All steps with one's own prompt."""
@@ -162,7 +181,7 @@ class Together:
             return self.passes * self.step(1.0, 1.0, False)
         fullest = max(most / max(some, 1e-12), 1.0) if self.several else 1.0
         everyone = 1.0 + (self.d if self.several else self.d - 1.0) * mu
-        return self.passes * self.step(everyone, fullest)
+        return self.passes * self.step(everyone, fullest, after=self.after_round(some))
 
     def units(self) -> float:
         """mu of a closed loop."""
@@ -190,13 +209,14 @@ class Together:
             some, most = -math.expm1(-d * mu), largest(d, mu)
         else:
             some = most = -math.expm1(d * math.log1p(-min(mu, 1.0 - 1e-12)))
-        long = self.step(d * mu / max(some, 1e-300), most / max(some, 1e-300))
+        before = self.after_round(some) if self.others else 0.0
+        long = self.step(d * mu / max(some, 1e-300), most / max(some, 1e-300), after=before)
         tau = (1.0 - some) * self.t_d + some * max(long, self.t_d)
         share = 1.0 - (self.t_d if self.mixed else (1.0 - some) * self.t_d) / tau
         each = tau if self.mixed else tau / self.decodes(mu) if self.decodes(mu) else float("inf")
         if self.stalls:
             turns = largest(d, mu / self.passes)
-            after = self.passes * turns * self.step(d * mu / self.passes / max(turns, 1e-300), 1.0)
+            after = self.passes * turns * self.step(d * mu / self.passes / max(turns, 1e-300), 1.0, after=before)
             after = some * long if self.several else after
             tau = self.t_d + after
             share, each = after / tau, tau
@@ -210,9 +230,9 @@ class Together:
 
     def at(self, rate: float) -> Load:
         """An open loop: runs of long steps begin after a short one in which prompts came."""
-        d, units, most = self.d, self.pieces, min(self.pieces, 1.0)
+        d, units, most, some = self.d, self.pieces, min(self.pieces, 1.0), 1.0
         for _ in range(3):
-            long = self.step(units, most)
+            long = self.step(units, most, after=self.after_round(some))
             long = long if self.stalls else max(long, self.t_d)
             a = min(d * rate * long, 50.0 / self.passes)
             begins = -math.expm1(-d * rate * self.t_d)
@@ -227,7 +247,7 @@ class Together:
         decoding = decoding if mu < self.room else 0.0
         each = tau / max(decoding, 1e-9)
         share = 1.0 - self.t_d / tau if self.mixed else some * long / tau
-        rest = (some * long**2 + (1.0 - some) * self.t_d**2) / (2.0 * tau)
+        rest = (some * (long**2 + self.uneven**2) + (1.0 - some) * self.t_d**2) / (2.0 * tau)
         meets = -math.expm1(-d * rate * (self.n * each + self.passes * tau))
         own = self.own(mu, some * most, some)
         room = max(self.room, 1.0)

@@ -7,7 +7,7 @@ from math import exp, expm1, sqrt
 import numpy as np
 import pytest
 
-from mlaplan.serving import lockstep
+from mlaplan.serving import lockstep, remainder
 from mlaplan.serving.lockstep import Ranks
 
 # 8 ranks of 20 sequences, 199 rounds of 30 ms, 10 ms of which are context; a prompt alone 0.2 s, on all ranks 0.3 s
@@ -29,6 +29,48 @@ def test_a_mixed_step_by_hand() -> None:
     # nobody decodes; the host sets the pace
     assert lockstep.long_s(MIXED, 1.0, 1.0, decoding=False) == pytest.approx(0.2)
     assert lockstep.long_s(MIXED._replace(host_s=0.5), 1.0, 1.0) == pytest.approx(0.51)
+
+
+# one rank of rounds of 20 ms and prompts of 50 ms whose launches take 100 ms
+AHEAD = FIRST._replace(ranks=1, decode_s=0.02, core_s=0.0, all_s=0.05, lone_s=0.05, host_s=0.1, ahead=1.0)
+
+
+def test_launches_ahead_by_hand() -> None:
+    """After a round 80 ms are left of the launches, after another prompt 100 ms."""
+    assert lockstep.long_s(AHEAD, 1.0, 1.0) == pytest.approx(0.1)
+    assert lockstep.long_s(AHEAD, 1.0, 1.0, after=1.0) == pytest.approx(0.08)
+    assert lockstep.long_s(AHEAD, 1.0, 1.0, after=0.25) == pytest.approx(0.095)
+    assert lockstep.long_s(AHEAD._replace(ahead=0.0), 1.0, 1.0, after=1.0) == pytest.approx(0.1)
+    # a device of 90 ms: after a round it takes longer than what is left of the launches
+    assert lockstep.long_s(AHEAD._replace(lone_s=0.09), 1.0, 1.0, after=0.5) == pytest.approx((0.1 + 0.09) / 2)
+    # a prompt of two steps, the first of which is after a round where there is no other prompt; drafts see to that
+    assert lockstep.after_round(AHEAD._replace(units=2.0), 0.2) == pytest.approx(0.8 / 2)
+    assert lockstep.after_round(AHEAD._replace(units=2.0, drafts=True), 0.2) == pytest.approx(1 / 2)
+
+
+def test_launches_ahead_in_a_closed_loop_by_hand() -> None:
+    slot = lockstep.closed(AHEAD)
+    f = float(slot.units)
+    long = f * 0.1 + (1 - f) * 0.08
+    assert slot.some == pytest.approx(f)
+    assert slot.seconds == pytest.approx((1 - f) * 0.02 + f * long)
+    assert lockstep.own_step_s(AHEAD, slot, True) == pytest.approx(long)
+    # a request that is alone follows no round
+    alone = lockstep.closed(AHEAD._replace(sequences=1.0))
+    assert alone.seconds == pytest.approx(0.02 + float(alone.some) * 0.08)
+    assert lockstep.own_step_s(AHEAD, alone, False) == pytest.approx(0.1)
+
+
+def test_the_last_tokens_of_a_chunk_take_what_the_host_is_not_ahead() -> None:
+    """192 of 200 tokens fit beside 8 that decode: of 130 ms, 10 ms for hardly any token, 125.2 ms; the host, at 100 ms,
+    is 25.2 ms ahead of the 8 tokens left, which so take 74.8 ms."""
+    k = MIXED._replace(ranks=1, decode_s=0.01, core_s=0.0, all_s=0.13, lone_s=0.13, host_s=0.1, ahead=1.0)
+    at = remainder.with_remainder(k, 200, np.array([200]), np.array([200]), np.array([8.0]))
+    assert at.units == pytest.approx(2.0)
+    assert at.lone_s == pytest.approx((0.1252 + 0.0748) / 2)
+    assert at.uneven_s == pytest.approx((0.1252 - 0.0748) / 2)
+    alone = remainder.with_remainder(k._replace(ahead=0.0), 200, np.array([200]), np.array([200]), np.array([8.0]))
+    assert alone.lone_s == pytest.approx((0.1252 + 0.1) / 2)
 
 
 def test_a_closed_loop_of_mixed_steps_by_hand() -> None:

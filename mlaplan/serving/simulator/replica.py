@@ -16,6 +16,14 @@ With prompts (T new tokens on a rank, b sequences that decode):
 as the matrix products are shared, with q tokens of each sequence; `least` is a context that costs next to nothing.
 Source: sgl-project/sglang, python/sglang/srt/managers/scheduler.py, get_next_batch_to_run.
 
+Steps with prompts are launched kernel by kernel, rounds as one graph. Where decisions are ahead of results, the host
+launches a step while the device still runs the one before, which spares it s, and prefill is
+
+    prefill(T) = max( device(T), H - s )      s = max( duration of the step before - its host time, 0 )
+
+A round has no host time, a step with prompts H; nothing is spared after idle time, nor without `lag_steps`.
+Source: sgl-project/sglang, python/sglang/srt/managers/scheduler.py, event_loop_overlap.
+
 Over pipeline stages a step holds the replica for its slowest stage, so the chunks of a prompt follow each other into
 the pipeline; its first token is out, and it decodes, when the last chunk has come through all stages.
 Source: vllm-project/vllm, vllm/v1/core/sched/scheduler.py, _update_after_schedule.
@@ -63,6 +71,7 @@ class Replica:
         self.history: deque[float] = deque([0.0] * server.lag_steps, maxlen=max(server.lag_steps, 1))
         self.start_s = self.first_s = self.slope_s = self.drain_s = 0.0
         self.holding, self.cold_s = Holding(server.hold_rounds), server.cold_s
+        self.spare_s = self.host_s = 0.0  # what the host was ahead when the step began; what it takes for it itself
         self.rounds = 0  # of the step under way; 0 with prompts alone
         self.decoding: list[Rank] = self.ranks  # that take part in them
         self.prompts: list[Prompts] = []
@@ -86,6 +95,7 @@ class Replica:
         if not found and not any(rank.running for rank in self.ranks):
             # an idle replica sees what is there at once
             self.history.extend([now] * self.server.lag_steps)
+            self.spare_s = 0.0
             found = self._decide(now)
         running = any(rank.running for rank in self.ranks)
         self.busy = found or running
@@ -185,14 +195,14 @@ class Replica:
                 drain = max(drain, whole - step)
                 if step > longest:
                     longest, most = step, p.tokens + decoding
-        longest -= h.steps.spared(False, most, total / len(self.ranks))
+        longest = max(longest - h.steps.spared(False, most, total / len(self.ranks)), h.steps.host_s - self.spare_s)
         if self.rounds:
             fullest, context = self._slowest()
             alone = h.steps.decode(fullest, context)[0] - self._spared(fullest)
             if h.mixed:
                 longest += alone - h.steps.decode(fullest, LEAST_CONTEXT)[0] + self._spared(fullest)
             longest = max(longest, alone)
-        longest, self.cold_s = longest + self.cold_s, 0.0
+        longest, self.cold_s, self.host_s = longest + self.cold_s, 0.0, h.steps.host_s + self.cold_s
         self.first_s, self.slope_s, self.drain_s = longest, 0.0, drain
         return longest
 
@@ -211,7 +221,7 @@ class Replica:
 
     def _stretch(self) -> None:
         """As many rounds as nothing changes in."""
-        h = self.server
+        h, self.host_s = self.server, 0.0
         roomier = False  # a preempted sequence may fit again at once
         for rank in self.ranks:
             if rank.running and not h.mixed:
@@ -293,6 +303,7 @@ class Replica:
         n, lag = self.rounds, self.server.lag_steps
         if lag:
             self.history.extend(self.start_s + self.after(max(n, 1) - i) for i in range(min(max(n, 1), lag), 0, -1))
+            self.spare_s = max(self.first_s + self.slope_s * max(n - 1, 0) - self.host_s, 0.0)
         self.tally.step(self, now)
         self.holding.passed(n - 1)
         if n:

@@ -11,7 +11,12 @@ ROUTINGS: tuple[Routing, ...] = ("round_robin", "least_loaded", "cache_aware")
 
 
 class Steps(Protocol):
-    """Step times of one replica; `tables.StepGrid` is one made by pricing beforehand."""
+    """Step times of one replica; `tables.StepGrid` is one made by pricing beforehand.
+
+    host_s: that the host takes to launch a step with prompts; `prefill` does not wait for it. [s]
+    """
+
+    host_s: float
 
     def decode(self, batch: int, context: float) -> tuple[float, float, float]:
         """(time of a round of `batch` sequences a rank at this mean context, its slope, the context up to which the
@@ -42,7 +47,7 @@ class Server:
         prompt fits and preempts later, 1 never has to preempt. watermark: share of the cache that admission leaves
         free. Both as the engine has them.
     drafts, acceptance: tokens drafted a round, and the chance that one is accepted if those before it were.
-    lag_steps: steps that a scheduling decision is ahead of its results.
+    lag_steps: steps that a scheduling decision is ahead of its results; with one, launches are ahead too.
     prefix_cache: keeps the blocks of finished prompts, least recently used ones leave first.
     whole_prompts: a prompt that a step has no room for waits for the next one, unless no step has room for it.
     hold_rounds: prompts wait for so many decisions at most until all ranks have one, see `holding`; 0 does not hold.

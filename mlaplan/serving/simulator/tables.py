@@ -6,6 +6,9 @@ prefill   over new tokens and reach, the mean context that a new token attends t
 
     f(T, pairs, keys) = grid(T, pairs / T) + key_s (keys - keys of one prompt with as many tokens and pairs)
 
+host      what the host takes to launch a step with prompts, whatever is in it. The grids leave it out, as part of it
+          may pass beside the step before (`replica`); over pipeline stages they hold it, and there is none besides
+
 experts   what experts and those who gather tokens do goes with the tokens of all ranks, not with those of the fullest
           one: a step is shorter by gain (1 - mean / fullest), linear between all ranks having as much work and one
           having all of it. A dispatch goes with the fullest.
@@ -53,10 +56,11 @@ class StepGrid:
         self, batches: Sequence[float], contexts: Sequence[float], decode_s: NDArray[np.float64],
         tokens: Sequence[float], reaches: Sequence[float], step_s: NDArray[np.float64], pass_s: NDArray[np.float64],
         key_s: float = 0.0, experts: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
+        host_s: float = 0.0,
     ) -> None:  # fmt: skip
         """decode_s[batch, context]; step_s and pass_s[tokens, reach]: until the next step can start, and to the end.
 
-        experts: the gain by batch and by tokens. [s]
+        experts: the gain by batch and by tokens. host_s: of a step with prompts, not in the grids. [s]
         """
         self.batches, self.contexts = np.asarray(batches, float), [float(c) for c in contexts]
         self.decode_s = np.asarray(decode_s, float)
@@ -64,6 +68,7 @@ class StepGrid:
         self.step_s, self.drain_s = np.asarray(step_s, float).tolist(), (np.asarray(pass_s) - step_s).tolist()
         self.key_s = key_s
         self.experts = experts
+        self.host_s = host_s
         self._rows: dict[int, list[float]] = {}
 
     def decode(self, batch: int, context: float) -> tuple[float, float, float]:
@@ -93,7 +98,7 @@ class StepGrid:
         experts = None if self.experts is None else (self.experts[0] * decode, self.experts[1] * prefill)
         return StepGrid(
             self.batches.tolist(), self.contexts, self.decode_s * decode, self.tokens, self.reaches, step, whole,
-            self.key_s * prefill, experts,
+            self.key_s * prefill, experts, self.host_s * prefill,
         )  # fmt: skip
 
     def spared(self, decode: bool, fullest: float, mean: float) -> float:
@@ -150,21 +155,27 @@ def priced(
     cuts = np.full(len(tokens), cut, dtype=np.int64)
     reaches = _nodes(max(most_prompt, 2 * FEWEST_KEYS), REACH_NODES)
 
+    # of one stage, what the device takes and apart from it the host; more stages wait for theirs in the grid
+    one_stage = strategy.pp == 1
+    names = ("prefill_even_s", "prefill_even_s") if one_stage else ("prefill_s", "prefill_pass_s")
+
     def step(prompts: Prefill) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         found = phases.prefill(s, table, np.array(tokens), prompts, cuts)
-        one, whole = (np.broadcast_to(found[name], len(tokens)) for name in ("prefill_s", "prefill_pass_s"))
+        one, whole = (np.broadcast_to(found[name], len(tokens)) for name in names)
         return one, whole
 
     steps, passes = (np.stack(c, axis=1) for c in zip(*(step(Prefill(2 * r)) for r in reaches), strict=True))
+    middle = phases.prefill(s, table, np.array(tokens), Prefill(2 * reaches[len(reaches) // 2]), cuts)
+    launching = np.broadcast_to(middle["prefill_host_s"], len(tokens))
     experts = None
     if strategy.dp > 1:
         rest = 1.0 - 1.0 / strategy.dp  # of the gain, what one rank alone has
-        lone = phases.prefill(s, table, np.array(tokens), Prefill(2 * reaches[len(reaches) // 2]), cuts)
-        at_least = np.maximum(lone["prefill_lone_s"], lone["prefill_host_s"])
-        experts = columns[0]["decode_gain_s"] / rest, np.maximum(lone["prefill_s"] - at_least, 0.0) / rest
+        at_least = np.maximum(middle["prefill_lone_s"], 0.0 if one_stage else launching)
+        experts = columns[0]["decode_gain_s"] / rest, np.maximum(middle[names[0]] - at_least, 0.0) / rest
     found = StepGrid(
-        batches, contexts, decode_s, tokens, reaches, steps, passes, _key_s(step, tokens, reaches, steps), experts
-    )
+        batches, contexts, decode_s, tokens, reaches, steps, passes, _key_s(step, tokens, reaches, steps), experts,
+        float(launching[0]) if one_stage else 0.0,
+    )  # fmt: skip
     return found, kv_tokens
 
 

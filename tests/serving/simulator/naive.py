@@ -178,7 +178,7 @@ def run(
             turn += 1
             ranks[place].incoming.append(j)
 
-    now, starts, finished = 0.0, [0.0] * h.lag_steps, 0
+    now, starts, finished, spare = 0.0, [0.0] * h.lag_steps, 0, 0.0
     while finished < n:
         route(now, True)
         for r in ranks:
@@ -187,7 +187,7 @@ def run(
         for attempt in range(2):
             known = (starts[0] if h.lag_steps and attempt == 0 else now) + TICK
             if attempt == 1:
-                starts = [now] * h.lag_steps
+                starts, spare = [now] * h.lag_steps, 0.0
             steps = []
             for r in ranks:
                 while r.incoming and r.incoming[0].seen <= known:
@@ -231,7 +231,8 @@ def run(
                 drain = max(drain, whole - step)
                 if step > took:
                     took, most = step, new + own
-        took -= h.steps.spared(False, most, total / len(ranks))
+        launching = h.steps.host_s if prompts else 0.0
+        took = max(took - h.steps.spared(False, most, total / len(ranks)), launching - spare)
         if prompts and rounds_now:
             alone = h.steps.decode(b, context)[0] - spared
             took = max(took + (alone - (h.steps.decode(b, 1.0)[0] - spared)) * h.mixed, alone)
@@ -239,6 +240,7 @@ def run(
             took = h.steps.decode(b, context)[0] - spared if b else TICK
         if h.lag_steps:
             starts = [*starts, began][1:]
+            spare = max(took - launching, 0.0)
         now += took
         route(now, False)
         # results: outputs that end, then prompts that are done

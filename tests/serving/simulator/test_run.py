@@ -18,14 +18,14 @@ from mlaplan.serving.simulator.tables import StepGrid
 from tests.serving.simulator import naive
 
 
-def steps(stages: int = 1) -> StepGrid:
+def steps(stages: int = 1, host_s: float = 0.0) -> StepGrid:
     """Rounds of 10 ms and more with batch and context; prompts at 0.1 ms a token and more with what they attend to."""
     batches, contexts = np.array([1.0, 4.0, 64.0]), np.array([64.0, 1000.0, 3000.0, 10_000.0])
     decode = 0.010 + 1e-5 * batches[:, None] + 2e-8 * batches[:, None] * contexts[None, :] ** 1.1
     tokens, reaches = np.array([16.0, 512.0, 8192.0]), np.array([64.0, 4096.0])
     prefill = 0.004 + 1e-4 * tokens[:, None] * (1.0 + reaches[None, :] / 20_000)
     experts = 1e-5 * batches + 1e-3, 2e-5 * tokens
-    return StepGrid(batches, contexts, decode, tokens, reaches, prefill, stages * prefill, 1e-7, experts)
+    return StepGrid(batches, contexts, decode, tokens, reaches, prefill, stages * prefill, 1e-7, experts, host_s)
 
 
 PLENTY = Server(steps(), mixed=False, chunk=2048, slots=64, kv_tokens=10**7, block_tokens=16)
@@ -80,6 +80,11 @@ CASES = {
     "some room set aside": replace(PLENTY, kv_tokens=6000, set_aside=0.3, mixed=True),
     "drafts": replace(PLENTY, drafts=2, acceptance=0.7),
     "drafts, small cache": replace(PLENTY, drafts=2, acceptance=0.7, kv_tokens=6000, mixed=True),
+    "the host is slow": replace(PLENTY, steps=steps(host_s=0.12)),
+    "launches are ahead": replace(PLENTY, steps=steps(host_s=0.12), lag_steps=1),
+    "launches are ahead, mixed": replace(PLENTY, steps=steps(host_s=0.05), mixed=True, lag_steps=1, chunk=700),
+    "launches are ahead, four ranks": replace(PLENTY, steps=steps(host_s=0.1), ranks=4, lag_steps=1, kv_tokens=4000),
+    "launches are ahead, drafts": replace(PLENTY, steps=steps(host_s=0.1), drafts=2, acceptance=0.7, lag_steps=2),
     "two ranks, small cache, lag": replace(PLENTY, ranks=2, kv_tokens=5000, lag_steps=1, mixed=True, block_tokens=64),
 }
 
@@ -107,14 +112,14 @@ def test_skipping_steps_changes_nothing(name: str, shared: bool) -> None:
     chunk=some.sampled_from([60, 700, 4096]), rate=some.sampled_from([2.0, 30.0, 500.0]),
     set_aside=some.sampled_from([0.0, 0.1, 1.0]), drafts=some.integers(0, 3), shared=some.booleans(),
     concurrency=some.sampled_from([None, 1, 7]), slots=some.sampled_from([1, 5, 64]),
-    stages=some.sampled_from([1, 1, 3]),
+    stages=some.sampled_from([1, 1, 3]), host_s=some.sampled_from([0.0, 0.03, 0.1]),
 )  # fmt: skip
 def test_any_server_is_simulated_by_its_rules(
     seed: int, mixed: bool, lag: int, ranks: int, kv: int, block: int, chunk: int, rate: float, set_aside: float,
-    drafts: int, shared: bool, concurrency: int | None, slots: int, stages: int,
+    drafts: int, shared: bool, concurrency: int | None, slots: int, stages: int, host_s: float,
 ) -> None:  # fmt: skip
     server = Server(
-        steps(stages), mixed=mixed, chunk=chunk, slots=slots, kv_tokens=kv, block_tokens=block, ranks=ranks,
+        steps(stages, host_s), mixed=mixed, chunk=chunk, slots=slots, kv_tokens=kv, block_tokens=block, ranks=ranks,
         lag_steps=lag, set_aside=set_aside, drafts=drafts, acceptance=0.6 if drafts else 0.0,
     )  # fmt: skip
     alike(requests(np.random.default_rng(seed), 40, rate, 2000, shared), server, concurrency, seed)
