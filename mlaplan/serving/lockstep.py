@@ -32,7 +32,8 @@ mu (c + 1 + n / (1 - f)) = c' b, the smallest root. With drafts a slot has one r
 
 Open loop: prompts come at l a rank and second, steps are short (t_d) or long (t_L); some prompt is under way in the
 next step of a short one with p_S = 1 - exp(-D l t_d), and a run of long ones ends with q = (1 - exp(-a)) /
-(exp(a c) - 1), a = D l t_L (a discrete M/D/oo with service c): share of long steps = p_S / (q + p_S).
+(exp(a c) - 1), a = D l t_L (a discrete M/D/oo with service c): share of long steps = p_S / (q + p_S). One rank with
+one unit a step does prompts in turn, so it is mu itself: mu = l c' tau = l c' t_d / (1 - l c' (t_L - t_d)).
 
 Sources: SGLang and vLLM let each rank schedule by itself and meet at every MoE layer (sgl-project/sglang,
 python/sglang/srt/managers/scheduler.py, prepare_mlp_sync_batch; vllm-project/vllm, vllm/v1/engine/core.py,
@@ -253,6 +254,7 @@ def open_loop(k: Ranks, rate: Numeric) -> Slot:
     short, units, most = k.decode_s, k.units, np.minimum(k.units, 1.0)
     arriving = k.ranks * rate
     starts = -np.expm1(-arriving * short)
+    one = (np.asarray(k.ranks) == 1) & ~k.several
     some: Numeric = 1.0
     tau = long = short
     for _ in range(FIXED_POINT_PASSES):
@@ -261,6 +263,9 @@ def open_loop(k: Ranks, rate: Numeric) -> Slot:
         a = np.minimum(arriving * long, LONGEST_RUN / k.passes)
         ends = -np.expm1(-a) / np.expm1(np.maximum(a * k.passes, 1e-300))
         some = starts / (ends + starts)
+        if np.any(one):
+            work = arriving * k.units
+            some = np.where(one, work * short / np.maximum(1.0 - work * (long - short), work * short), some)
         tau = some * long + (1.0 - some) * short
         units = np.maximum(arriving * k.units * tau / np.maximum(some, 1e-300), np.minimum(k.units, 1.0))
         if np.any(k.several):

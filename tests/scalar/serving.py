@@ -237,6 +237,9 @@ class Together:
             a = min(d * rate * long, 50.0 / self.passes)
             begins = -math.expm1(-d * rate * self.t_d)
             some = begins / (-math.expm1(-a) / math.expm1(a * self.passes) + begins)
+            if d == 1 and not self.several:
+                work = rate * self.pieces
+                some = work * self.t_d / max(1.0 - work * (long - self.t_d), work * self.t_d)
             tau = some * long + (1.0 - some) * self.t_d
             units = max(d * rate * self.pieces * tau / some, min(self.pieces, 1.0))
             if self.several:

@@ -202,11 +202,11 @@ def test_chunks_and_pipelines_by_hand():
 
 def test_an_open_loop_is_stretched_by_what_arrives():
     found = served(Workload(100, 11, rate=0.2), batch=4)
-    # of steps after a short one 1 - e^-0.02 are long, of those after a long one 1 - e^-0.4
-    starts, ends = 1 - math.exp(-0.02), math.exp(-0.4)
-    some = starts / (starts + ends)
-    tau = some * 2.0 + (1 - some) * 0.1
-    each = tau / (1 - 0.2 * tau)  # no round in the steps of a prompt
+    # 0.2 prompts a second in turn, each a step of 2 s: 0.4 of the time, the rest of which is rounds of 0.1 s
+    each = 0.1 / 0.6
+    tau = 1 / (0.2 + 0.6 / 0.1)
+    some = 0.2 * tau
+    assert tau == pytest.approx(some * 2.0 + (1 - some) * 0.1)
     assert found["tpot_s"] == pytest.approx(each)
     assert found["prefill_share"] == pytest.approx(some * 2.0 / tau)
     # in flight from the first step on: the prompt, then ten rounds
