@@ -49,8 +49,8 @@ def of_operators(ops: Iterable[Op]) -> Spread:
 
 # class of operators in band.yaml by the first word of a fit's group
 CLASSES = {
-    "gemm": "gemm", "bmm": "gemm", "mla_decode": "attention", "mla_prefill": "attention", "gqa_decode": "attention",
-    "gqa_prefill": "attention", "sparse_mla_decode": "attention", "indexer": "attention",
+    "gemm": "gemm", "bmm": "gemm", "router": "gemm", "mla_decode": "attention", "mla_prefill": "attention",
+    "gqa_decode": "attention", "gqa_prefill": "attention", "sparse_mla_decode": "attention", "indexer": "attention",
     "kv_dequantise": "attention", "grouped_gemm": "experts",
     "grouped_gemm_ep": "experts", "link": "collectives",
 }  # fmt: skip

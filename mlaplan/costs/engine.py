@@ -65,6 +65,14 @@ class FusedSum(NamedTuple):
     alone: bool = False
 
 
+class SmallRouter(NamedTuple):
+    """A router's kernel for steps of few tokens: at most so many, this hidden size, these numbers of experts."""
+
+    tokens: int = 0
+    hidden: int = 0
+    experts: tuple[int, ...] = ()
+
+
 class EngineCosts(NamedTuple):
     """Host, scheduler, memory and communication habits of one engine version on one class of chip.
 
@@ -77,6 +85,7 @@ class EngineCosts(NamedTuple):
     launches_ahead: the host launches a step while the device runs the one before (not over pipeline stages).
     of_free: the memory fraction is the cache's share of what weights and buffers leave, not a share of the whole.
     fused_sum: where the sum over TP ranks and the residual and norm after it are one kernel.
+    small_router: which routers have a kernel of their own for few tokens.
     imbalance: tokens of the busiest EP rank over the mean where `balanced`: by a balancer with redundant experts, or as
         the user knows it. Else `rank_spread` gives it.
     load_spread, rank_spread: how unevenly experts are liked, see `routing`; no habit of an engine, but known as badly.
@@ -113,6 +122,7 @@ class EngineCosts(NamedTuple):
     mixed_prefill: bool
     dispatch_cores: float = 0.0
     fused_sum: FusedSum = FusedSum()
+    small_router: SmallRouter = SmallRouter()
     balanced: bool = True
     load_spread: Interval = EVEN
     rank_spread: Interval = EVEN
@@ -202,6 +212,7 @@ def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
             default=0.0,
         ),
         fused_sum=FusedSum(*profile.fused_sum(chip.efficiency_class)),
+        small_router=_small_router(profile.router, chip),
         balanced=False,
         load_spread=Interval(*load_spread()),
         rank_spread=Interval(*load_spread()),
@@ -212,6 +223,11 @@ def from_profile(profile: Any, chip: Chip, attention: str) -> EngineCosts:
         reserve_holds_activations=memory.reserve is not None,
         launches_ahead=float(sched.lag_steps) >= 1.0,
     )
+
+
+def _small_router(row: Any, chip: Chip) -> SmallRouter:
+    used = row is not None and chip.efficiency_class in row.chips
+    return SmallRouter(int(row.tokens), int(row.hidden), tuple(row.experts)) if used else SmallRouter()
 
 
 def _beside(row: Any) -> Beside:

@@ -55,6 +55,11 @@ class Op(NamedTuple):
             self.residual,
         )  # fmt: skip
 
+    def where(self, here: Numeric, other: Op) -> Op:
+        """Row by row the other operator `here`, else this one."""
+        pairs = zip(self[2:], other[2:], strict=True)
+        return Op(self.name, self.group, *(np.where(here, b, a) for a, b in pairs))
+
 
 class Machine:
     """A chip, the model in the dtypes that the plan stores, and the engine's kernels."""
@@ -92,6 +97,19 @@ class Machine:
         return Op(
             name, f"gemm.{mm.key}", t.time_s, flops, nbytes, 0.0, t.compute_s, t.memory_s, t.floor_s, fit.residual
         )
+
+    def router(self, name: str, tokens: Numeric, choices: int) -> Op:
+        """Scores [T, E] of all experts; of few tokens by a kernel of its own, where the engine has one."""
+        d, of = self.model.hidden_size, self.engine.small_router
+        op = self.gemm(name, "router", tokens, d, choices)
+        if d != of.hidden or choices not in of.experts or np.min(tokens) > of.tokens:
+            return op
+        mm = self.products("router")
+        flops, nbytes = roof.gemm_flops(tokens, d, choices), roof.gemm_bytes(tokens, d, choices, mm.weight_bytes)
+        work = Work(flops, flops, nbytes, rows=tokens * (1.0 + choices / 256.0) / 2.0)
+        small = self._kernel(name, "router", "bf16", mm.peak_flops, work)
+        few = np.asarray(tokens) <= of.tokens
+        return small if np.all(few) else op.where(few, small)
 
     def per_head(self, name: str, m: Numeric, heads: Numeric, k: int, n: int) -> Op:
         """`heads` products [m, k] x [k, n] in 16 bit: the absorbed up-projections, held dequantised."""

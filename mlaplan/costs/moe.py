@@ -83,11 +83,10 @@ def local_experts(f: MoEFFN, ep: Numeric, redundant: int = 0) -> Numeric:
 
 def ffn_ops(m: Machine, f: MoEFFN, s: MoeShape, choice: MoeChoice) -> list[Op]:
     """One MoE block, from its norm to the reduction of its output."""
-    d = m.model.hidden_size
     t = s.tokens / s.cp
     ops = [
         m.norm("ffn_norm", t, s.tp // s.cp, s.dp),
-        m.gemm("router", "router", t, d, f.experts + f.zero_experts),
+        m.router("router", t, f.experts + f.zero_experts),
         m.elementwise("router_top_k", t * (f.experts + f.zero_experts) * 4.0),
     ]
     routed, dispatched = _routed(m, f, s, choice)

@@ -218,6 +218,15 @@ class AllReduceLimit(Sourced):
             raise Told("ranks and max_bytes differ in length", "one size for each rank count")
 
 
+class RouterKernel(Sourced):
+    """The engine's own kernel for the router of steps of few tokens, made for one shape."""
+
+    chips: tuple[EfficiencyClass, ...]
+    tokens: Count = field(description="of a rank's step at most")
+    hidden: Count
+    experts: tuple[Count, ...]
+
+
 class Graphs(Sourced):
     """Captured decode steps. Above `max_tokens` tokens a rank and step, decode runs eagerly by default.
 
@@ -292,6 +301,7 @@ class Profile(Spec):
     parallel: Parallel
     all_to_all: tuple[AllToAll, ...]
     all_reduce: tuple[AllReduceLimit, ...]
+    router: RouterKernel | None = None
     graphs: Graphs
     host: Host
     scheduler: Scheduler

@@ -48,6 +48,7 @@ KernelOp = Annotated[
         (
             "gemm",
             "bmm",
+            "router",
             "grouped_gemm",
             "grouped_gemm_ep",
             "mla_decode",

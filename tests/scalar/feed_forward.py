@@ -157,7 +157,7 @@ def _moe(case: Case, f: Any, t: int, r: Ranks, decode: bool, of_all: float) -> L
     out, d, choices = Ledger(case), case.model.hidden_size, f.experts + f.zero_experts
     own = t / r.cp
     out.norm(own, r.tp // r.cp, r.dp)
-    out.gemm("router", own, d, choices)
+    out.router(own, choices)
     out.move(own * choices * 4.0)
     routed, dispatched = _routed(case, f, t, r, decode, of_all)
     out.add(routed)

@@ -142,6 +142,18 @@ class Ledger:
         feed_s = 0.0 if fit.supply is None else (height + fit.tile) * k * width / (fit.supply / cores)
         return waves * (multiply_s + feed_s)
 
+    def router(self, t: float, choices: int) -> None:
+        """Scores of all experts; of few tokens by a kernel for the shape, a row a token at 256 experts."""
+        most, hidden, experts = self.case.engine.small_router
+        d = self.case.model.hidden_size
+        if t > most or d != hidden or choices not in experts:
+            self.gemm("router", t, d, choices)
+            return
+        _, peak = products(self.case, "router")
+        nbytes = d * choices * part_width(self.case, "router") + (t * d + t * choices) * WIRE
+        rows = 0.5 * t + 0.5 * t * choices / 256
+        self.kernel("router", "bf16", peak, 2.0 * t * d * choices, nbytes, rows=rows)
+
     def per_head(self, heads: int, m: float, k: int, n: int) -> None:
         """`heads` products [m, k] x [k, n], all in 16 bit."""
         wide = sixteen_bit(self.case.chip)
