@@ -61,8 +61,10 @@ def decode(s: Setting, table: Table, context: int, step_s: float, total_s: float
     tokens = cells["tokens"] = cells["seqs"] * cells["q_len"]
     tail = operators.head(machine, tokens, cells)
     if cells["mtp"]:
-        drafts = operators.mtp_draft(machine, cells, context, s.moe)
-        tail += [op._replace(name=f"mtp_{op.name}").scaled(cells["mtp"]) for op in drafts]
+        drafts = operators.mtp_drafts(
+            s.machine(cells["weight_dtype"], cells["kv_dtype"], draft=True), cells, context, s.moe
+        )
+        tail += [op._replace(name=f"mtp_{op.name}") for op in drafts]
     blocks = _Blocks(
         {n: operators.attention_decode(machine, n, cells, context) for n in s.model.attention},
         {n: operators.feed_forward(machine, n, cells, True, s.moe) for n in s.model.ffn},

@@ -104,9 +104,9 @@ class Memo:
         self._known: dict[str, _Known] = {}
 
     def without(self, kind: str) -> Memo:
-        """A memo of the same prices but one kind, which it learns anew."""
+        """A memo of the same prices but the kinds whose names begin so, which it learns anew."""
         other = Memo()
-        other._known = {name: known for name, known in self._known.items() if name != kind}
+        other._known = {name: known for name, known in self._known.items() if not name.startswith(kind)}
         return other
 
     def only(self, kinds: tuple[str, ...]) -> Memo:

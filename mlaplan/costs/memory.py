@@ -12,7 +12,7 @@ import numpy as np
 
 from mlaplan.costs import kv, params
 from mlaplan.costs.pipeline import LayerKind
-from mlaplan.costs.precision import part_dtype, stored_bytes
+from mlaplan.costs.precision import draft_model, part_dtype, stored_bytes
 from mlaplan.costs.roofline import Numeric, ceil_div
 from mlaplan.costs.shared_experts import routed_ranks
 
@@ -103,8 +103,9 @@ def mtp_weight_bytes(model: Model, s: Shards, target: str, redundant_experts: in
     if model.mtp is None:
         return 0.0
     kind = LayerKind((model.mtp.attention,), (model.mtp.ffn,))
-    one = layer_weight_bytes(model, kind, s, target, redundant_experts)
-    proj = 2.0 * model.hidden_size**2 * stored_bytes(model, part_dtype(model, "mtp", target))
+    own, own_target = draft_model(model, target)
+    one = layer_weight_bytes(own, kind, s, own_target, redundant_experts)
+    proj = 2.0 * model.hidden_size**2 * stored_bytes(own, part_dtype(own, "mtp", own_target))
     return model.mtp.layers * (one + proj)
 
 

@@ -80,19 +80,27 @@ def head(m: Machine, rows: Numeric, c: Cells) -> list[Op]:
     return dense.head_ops(m, rows, c["tp"], c.get("dp", 1), c.get("ep", 1))
 
 
-def mtp_draft(m: Machine, c: Cells, context: int, choice: moe.MoeChoice) -> list[Op]:
-    """One drafted token for every sequence: projection, one layer, the shared head."""
+def mtp_drafts(m: Machine, c: Cells, context: int, choice: moe.MoeChoice) -> list[Op]:
+    """All drafts of a round: `mtp` passes of projection, one layer, and the shared head for one token of each sequence.
+
+    The first pass is over the tokens just verified, `q_len` of each sequence: their keys go to the layer's own cache.
+    (NVIDIA/TensorRT-LLM, tensorrt_llm/_torch/speculative/mtp.py, MTPEagleWorker; vLLM's and SGLang's EAGLE workers too.)
+    """
     mtp = m.model.mtp
     if mtp is None:
         return []
-    one = {**c, "q_len": 1, "tokens": c["seqs"]}
-    return [
-        *dense.embedding_ops(m, c["seqs"], c["tp"]),
-        dense.mtp_projection(m, c["seqs"]),
-        *attention_decode(m, mtp.attention, one, context),
-        *feed_forward(m, mtp.ffn, one, True, choice),
-        *head(m, c["seqs"], c),
-    ]
+
+    def passes(own: Cells, count: int) -> list[Op]:
+        ops = [
+            *dense.embedding_ops(m, own["tokens"], own["tp"]),
+            dense.mtp_projection(m, own["tokens"]),
+            *attention_decode(m, mtp.attention, own, context),
+            *feed_forward(m, mtp.ffn, own, True, choice),
+        ]
+        return [op.scaled(count) for op in ops]
+
+    depth, one = c["mtp"], {**c, "q_len": 1, "tokens": c["seqs"]}
+    return passes(c, 1) + passes(one, depth - 1) + [op.scaled(depth) for op in head(m, c["seqs"], c)]
 
 
 def split(ops: list[Op]) -> tuple[Numeric, Numeric]:

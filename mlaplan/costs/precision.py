@@ -63,6 +63,15 @@ def part_dtype(model: Model, part: str, target: str) -> str:
     return target if stored == quantised(model) and stored not in SIXTEEN_BIT else stored
 
 
+def draft_model(model: Model, target: str) -> tuple[Model, str]:
+    """The model as its MTP layer sees it, all linear parts in that layer's dtype, and what they are converted to."""
+    own = model.weights.mtp
+    if own is None:
+        return model, target
+    weights = model.weights.model_copy(update=dict.fromkeys(("attention", "dense", "routed", "shared", "indexer"), own))
+    return model.model_copy(update={"weights": weights}), part_dtype(model, "mtp", target)
+
+
 def stored_bytes(model: Model, dtype: str) -> float:
     """Bytes per weight with its scales: block (fp8), group (int4, fp4), or per channel (int8, not counted)."""
     w = model.weights

@@ -18,6 +18,7 @@ from mlaplan.costs.factor import Memo
 from mlaplan.costs.machine import Machine, Op
 from mlaplan.costs.operators import Prefill
 from mlaplan.costs.phases import Host, Parts
+from mlaplan.costs.precision import draft_model
 from mlaplan.costs.roofline import Numeric
 from mlaplan.costs.table import Columns, Table, by_values, distinct, size
 from mlaplan.strategy import KV_DTYPES, WEIGHT_DTYPES
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from mlaplan.costs.step import Setting
 
 Errors = dict[str, Numeric]  # by fit: time x residual [s]
-DRAFT = (*step.PRECISION, "tp", "cp", "dcp", "seqs", "dp", "ep")  # a drafted token, its attention included
+DRAFT = (*step.PRECISION, "tp", "cp", "dcp", "seqs", "q_len", "tokens", "dp")  # a pass of drafts up to its experts
 Blocks = Callable[[Machine, Table], dict[str, list[Op]]]
 
 
@@ -62,19 +63,8 @@ def decode(s: Setting, table: Table, context: int, step_s: Numeric, cut: NDArray
         "@embedding": dense.embedding_ops(m, c["tokens"], c["tp"]), "@head": operators.head(m, c["tokens"], c),
     })  # fmt: skip
     tail = edges["@head"]
-    mtp = s.model.mtp
-    if mtp is not None and np.any(cells["mtp"] > 0):
-
-        def draft(m: Machine, c: Table) -> dict[str, list[Op]]:
-            one = c.having(q_len=np.ones_like(c["seqs"]))
-            return {"@draft": [
-                *dense.embedding_ops(m, c["seqs"], c["tp"]), dense.mtp_projection(m, c["seqs"]),
-                *operators.attention_decode(m, mtp.attention, one, context), *operators.head(m, c["seqs"], c),
-            ]}  # fmt: skip
-
-        parts = _errors(s, cells, DRAFT, draft)["@draft"]
-        parts = _sum([parts, _feed_forward(s, cells.with_values(tokens=cells["seqs"]), True)[mtp.ffn]])
-        tail = _sum([tail, _times(parts, cells["mtp"])])
+    if s.model.mtp is not None and np.any(cells["mtp"] > 0):
+        tail = _sum([tail, _drafts(s, cells, context)])
     m = step.micro_batches(cells["pp"], cells["batch"])
     host = Host(float(s.engine.step_overhead_s))
     sent = queries * (1 + cells["two_batch_overlap"])
@@ -113,15 +103,37 @@ class _Whole(NamedTuple):
     sent: Numeric
 
 
-def _feed_forward(s: Setting, cells: Table, decode: bool) -> dict[str, Errors]:
+def _drafts(s: Setting, cells: Table, context: int) -> Errors:
+    """Errors of all drafts of a micro-batch: one pass over the verified tokens, the others over one a sequence."""
+    mtp = s.model.mtp
+    assert mtp is not None
+
+    def before_experts(m: Machine, c: Table) -> dict[str, list[Op]]:
+        return {"@draft": [
+            *dense.embedding_ops(m, c["tokens"], c["tp"]), dense.mtp_projection(m, c["tokens"]),
+            *operators.attention_decode(m, mtp.attention, c, context),
+        ]}  # fmt: skip
+
+    def passed(own: Table) -> Errors:
+        parts = _errors(s, own, DRAFT, before_experts, draft=True)["@draft"]
+        return _sum([parts, _feed_forward(s, own, True, draft=True)[mtp.ffn]])
+
+    one = cells.with_values(q_len=np.ones_like(cells["seqs"]), tokens=cells["seqs"])
+    head = _errors(s, cells, (*step.DRAFT_HEAD, "dp", "ep"), lambda m, c: {"@head": operators.head(m, c["seqs"], c)})
+    depth = cells["mtp"]
+    first, after = _times(passed(cells), np.minimum(depth, 1)), _times(passed(one), np.maximum(depth - 1, 0))
+    return _sum([first, after, _times(head["@head"], depth)])
+
+
+def _feed_forward(s: Setting, cells: Table, decode: bool, draft: bool = False) -> dict[str, Errors]:
     def ops(m: Machine, c: Table) -> dict[str, list[Op]]:
         own = c if decode else c.having(tokens=c["step_tokens"])
         return {n: operators.feed_forward(m, n, own, decode, s.moe) for n in s.model.ffn}
 
-    return _errors(s, cells, step.FEED_FORWARD if decode else step.PREFILL_FEED_FORWARD, ops)
+    return _errors(s, cells, step.FEED_FORWARD if decode else step.PREFILL_FEED_FORWARD, ops, draft)
 
 
-def _errors(s: Setting, cells: Table, names: Sequence[str], ops: Blocks) -> dict[str, Errors]:
+def _errors(s: Setting, cells: Table, names: Sequence[str], ops: Blocks, draft: bool = False) -> dict[str, Errors]:
     """Time x residual by block and fit, priced over the distinct combinations of the columns they depend on."""
     unique, index = distinct(cells, tuple(dict.fromkeys(names)))
     precision = tuple(name for name in step.PRECISION if name in unique)
@@ -129,7 +141,8 @@ def _errors(s: Setting, cells: Table, names: Sequence[str], ops: Blocks) -> dict
 
     def of_precision(values: dict[str, int], sub: Table) -> Columns:
         weights, cache = WEIGHT_DTYPES[values["weight_dtype"]], KV_DTYPES[values.get("kv_dtype", 0)]
-        machine = _Doubting(s.chip, s.model, s.engine, weights, cache)
+        model, weights = draft_model(s.model, weights) if draft else (s.model, weights)
+        machine = _Doubting(s.chip, model, s.engine, weights, cache)
         out: Columns = {}
         for block, of_block in ops(machine, sub).items():
             for op in of_block:

@@ -21,6 +21,7 @@ from mlaplan.costs.factor import Memo, Spread
 from mlaplan.costs.machine import ACTIVATION_BYTES, Machine, Op
 from mlaplan.costs.moe import MoeChoice
 from mlaplan.costs.operators import Prefill
+from mlaplan.costs.precision import draft_model
 from mlaplan.costs.roofline import Numeric, ceil_div
 from mlaplan.costs.table import Columns, Table, by_values, size, uniform
 from mlaplan.strategy import KV_DTYPES, WEIGHT_DTYPES
@@ -46,16 +47,27 @@ class Setting:
     engine: EngineCosts
     redundant_experts: int = 0
     # what follows from the above alone, each found once
-    _machines: dict[tuple[int, int], Machine] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _machines: dict[tuple[int, int, bool], Machine] = field(default_factory=dict, init=False, repr=False, compare=False)
     _cuts: dict[int, list[pipeline.Cut]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def machine(self, weight_dtype: int, kv_dtype: int) -> Machine:
-        """The chip under one choice of precision; the same object each time, for it remembers its constants."""
-        known = self._machines.get((weight_dtype, kv_dtype))
+    def machine(self, weight_dtype: int, kv_dtype: int, draft: bool = False) -> Machine:
+        """The chip under one choice of precision; the same object each time, for it remembers its constants.
+
+        draft: with the weights of the MTP layer, where the checkpoint has those in a dtype of their own.
+        """
+        key = weight_dtype, kv_dtype, draft and self.own_draft
+        known = self._machines.get(key)
         if known is None:
-            known = Machine(self.chip, self.model, self.engine, WEIGHT_DTYPES[weight_dtype], KV_DTYPES[kv_dtype])
-            self._machines[weight_dtype, kv_dtype] = known
+            model, weights = self.model, WEIGHT_DTYPES[weight_dtype]
+            if key[2]:
+                model, weights = draft_model(model, weights)
+            known = self._machines[key] = Machine(self.chip, model, self.engine, weights, KV_DTYPES[kv_dtype])
         return known
+
+    @property
+    def own_draft(self) -> bool:
+        """Whether the MTP layer has a dtype of its own."""
+        return self.model.weights.mtp is not None
 
     def cuts(self, pp: int) -> list[pipeline.Cut]:
         """Candidate cuts of the model into `pp` stages."""
@@ -107,11 +119,12 @@ def prefill_cells(table: Table, step_tokens: Numeric) -> Table:
 ATTENTION = (*PRECISION, "tp", "cp", "dcp", "seqs", "q_len")
 FEED_FORWARD = ("weight_dtype", "tp", "dp", "ep", "tokens")
 EDGES = ("weight_dtype", "tp", "tokens")
-DRAFT = ("weight_dtype", "tp", "seqs")  # what of a drafted token is neither attention nor feed-forward
+DRAFT_HEAD = ("weight_dtype", "tp", "seqs")
 PREFILL_ATTENTION = ("weight_dtype", "kv_dtype", "tp", "cp", "step_tokens")
 PREFILL_FEED_FORWARD = ("weight_dtype", "tp", "dp", "ep", "cp", "step_tokens")
 PREFILL_EDGES = ("weight_dtype", "tp", "step_tokens")
-ROUTED = "decode feed-forward"  # the one kind of decode prices that depends on how experts are chosen
+ROUTED = "decode feed-forward"  # how the names of those decode prices begin that depend on how experts are chosen
+OF_DRAFTS = " of drafts"  # of an MTP layer in a dtype of its own; any other has the prices of the layers
 # what these have in common and no batch changes: worth knowing before batches are laid out
 WITHOUT_BATCH = (ATTENTION[:-2], FEED_FORWARD[:-1], EDGES[:-1], PREFILL_KEYS)
 
@@ -125,7 +138,7 @@ def _with_head(s: Setting, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def decode_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Spread:
-    """Time of every block kind of a decode micro-batch, per row; `@mtp` is one drafted token for each sequence."""
+    """Time of every block kind of a decode micro-batch, per row, with those of drafts where a row has any."""
 
     def edges(m: Machine, c: Table) -> Blocks:
         tokens = c["tokens"]
@@ -138,7 +151,7 @@ def decode_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Spread:
     return out
 
 
-def _attention(s: Setting, cells: Table, context: int, memo: Memo) -> Spread:
+def _attention(s: Setting, cells: Table, context: int, memo: Memo, draft: bool = False) -> Spread:
     """Time of the attention blocks of a decode micro-batch, `q_len` queries for each sequence.
 
     `core`: what the cached context adds in all of them, the sum over layers of t(context) - t(1). [s]
@@ -156,7 +169,8 @@ def _attention(s: Setting, cells: Table, context: int, memo: Memo) -> Spread:
             total = total + count * (whole - sum(op.time_s for op in bare))
         return total
 
-    return _priced(s, memo, "decode attention", cells, attention_keys(s, ATTENTION, 2), price, core=core)
+    kind = "decode attention" + OF_DRAFTS * (draft and s.own_draft)
+    return _priced(s, memo, kind, cells, attention_keys(s, ATTENTION, 2), price, draft, core=core)
 
 
 def attention_keys(s: Setting, names: tuple[str, ...], own: int) -> tuple[str, ...]:
@@ -172,36 +186,44 @@ def core_times(blocks: Spread, table: Table) -> Numeric:
     return _both_halves(uniform(table["two_batch_overlap"]), blocks["core"])
 
 
-def _feed_forward(s: Setting, cells: Table, memo: Memo) -> Spread:
+def _feed_forward(s: Setting, cells: Table, memo: Memo, draft: bool = False) -> Spread:
     """Time of the feed-forward blocks of a decode micro-batch of `tokens` queries."""
     choice = s.moe
 
     def price(m: Machine, c: Table) -> Blocks:
         return {n: operators.feed_forward(m, n, c, True, choice) for n in s.model.ffn}
 
-    return _priced(s, memo, ROUTED, cells, FEED_FORWARD, price)
+    return _priced(s, memo, ROUTED + OF_DRAFTS * (draft and s.own_draft), cells, FEED_FORWARD, price, draft)
 
 
 def _draft_blocks(s: Setting, cells: Table, context: int, memo: Memo) -> Spread:
-    """One drafted token for each sequence, in parts that depend on different columns; `mtp_times` adds them."""
-    mtp = s.model.mtp
-    assert mtp is not None
+    """Passes of the MTP layer in parts that depend on different columns; `mtp_times` adds them.
 
-    def around(m: Machine, c: Table) -> Blocks:
-        return {
-            "@mtp": [
-                *dense.embedding_ops(m, c["seqs"], c["tp"]),
-                dense.mtp_projection(m, c["seqs"]),
-                *operators.head(m, c["seqs"], c),
-            ]
-        }
+    `@first` is over the tokens just verified, whose keys the layer's cache wants, `@next` over one for each sequence.
+    """
+
+    def head(m: Machine, c: Table) -> Blocks:
+        return {"@mtp": operators.head(m, c["seqs"], c)}
 
     one = cells.kin(
         "draft", lambda: cells.with_values(q_len=np.ones_like(cells["seqs"]), tokens=cells["seqs"])
     )  # fmt: skip
-    layer = _attention(s, one, context, memo) | _feed_forward(s, one, memo)
-    around_it = _priced(s, memo, "draft", cells, _with_head(s, DRAFT), around)
-    return around_it | layer.renamed({f"{name}.": f"@mtp {name}." for name in (mtp.attention, mtp.ffn)})
+    out = _priced(s, memo, "draft head", cells, _with_head(s, DRAFT_HEAD), head)
+    return out | _draft_pass(s, cells, "@first", context, memo) | _draft_pass(s, one, "@next", context, memo)
+
+
+def _draft_pass(s: Setting, cells: Table, name: str, context: int, memo: Memo) -> Spread:
+    """One pass of the MTP layer over `q_len` tokens of each sequence, all but the head."""
+    mtp = s.model.mtp
+    assert mtp is not None
+
+    def entry(m: Machine, c: Table) -> Blocks:
+        tokens = c["tokens"]
+        return {"@mtp": [*dense.embedding_ops(m, tokens, c["tp"]), dense.mtp_projection(m, tokens)]}
+
+    blocks = _attention(s, cells, context, memo, draft=True) | _feed_forward(s, cells, memo, draft=True)
+    blocks = blocks | _priced(s, memo, "draft entry", cells, EDGES, entry, True)
+    return blocks.renamed({f"{n}.": f"{name} {n}." for n in ("@mtp", mtp.attention, mtp.ffn)})
 
 
 def prefill_blocks(s: Setting, cells: Table, prompts: Prefill, memo: Memo) -> Spread:
@@ -258,7 +280,7 @@ def finished(tokens: Numeric, prompts: Prefill) -> Numeric:
 
 def _priced(
     s: Setting, memo: Memo, kind: str, cells: Table, names: tuple[str, ...], ops: Callable[[Machine, Table], Blocks],
-    **more: Callable[[Machine, Table, Blocks], Numeric],
+    draft: bool = False, **more: Callable[[Machine, Table, Blocks], Numeric],
 ) -> Spread:  # fmt: skip
     """Chip and link time of blocks, and both together, over the distinct combinations of what they depend on.
 
@@ -267,7 +289,7 @@ def _priced(
     precision = tuple(name for name in PRECISION if name in names)
 
     def of_precision(values: dict[str, int], sub: Table) -> Columns:
-        machine = s.machine(values["weight_dtype"], values.get("kv_dtype", 0))
+        machine = s.machine(values["weight_dtype"], values.get("kv_dtype", 0), draft)
         blocks = ops(machine, sub)
         out: Columns = {name: np.broadcast_to(of(machine, sub, blocks), size(sub)) for name, of in more.items()}
         for name, operators_of in blocks.items():
@@ -326,12 +348,18 @@ def edge_times(blocks: Spread, name: str, table: Table, part: str) -> Numeric:
 
 
 def mtp_times(s: Setting, blocks: Spread, table: Table, part: str) -> Numeric:
-    """`time` or `link` time of all drafts of one micro-batch: `mtp` passes one after the other."""
+    """`time` or `link` time of all drafts of one micro-batch: k passes one after the other.
+
+    first + (k - 1) next + k head
+    """
     mtp = s.model.mtp
     if mtp is None or f"@mtp.{part}" not in blocks:
         return 0.0
-    one = blocks[f"@mtp.{part}"] + blocks[f"@mtp {mtp.attention}.{part}"] + blocks[f"@mtp {mtp.ffn}.{part}"]
-    return table["mtp"] * _both_halves(uniform(table["two_batch_overlap"]), one)
+    kinds = ("@mtp", mtp.attention, mtp.ffn)
+    first, after = (reduce(add, [blocks[f"{one} {n}.{part}"] for n in kinds]) for one in ("@first", "@next"))
+    depth = table["mtp"]
+    drafts = np.minimum(depth, 1) * first + np.maximum(depth - 1, 0) * after + depth * blocks[f"@mtp.{part}"]
+    return _both_halves(uniform(table["two_batch_overlap"]), drafts)
 
 
 def stage_times(

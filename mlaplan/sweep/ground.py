@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MOST_KEPT = 400_000  # choices that are kept from one family of points to the next
 # kinds of prices that depend on neither lengths nor load
-FREE = (step.ROUTED, "decode edges", "draft", "weights", "cache", "stages", "buffers")
+FREE = (step.ROUTED, "decode edges", "draft head", "draft entry", "weights", "cache", "stages", "buffers")
 
 
 class Ground:

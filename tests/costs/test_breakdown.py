@@ -112,6 +112,35 @@ def test_drafts_are_told_apart():
     one, two = (times(explain(q, Strategy(tp=8, weight_dtype="fp8", batch=8, mtp=k)).decode) for k in (1, 2))
     assert two["mtp_lm_head"] == pytest.approx(2 * one["mtp_lm_head"])
     assert "mtp_attention_core" in one
+
+
+@pytest.mark.parametrize(("depth", "tokens"), [(1, 16), (2, 32), (3, 48)])
+def test_the_first_pass_of_the_draft_layer_is_over_all_tokens_just_verified(depth, tokens):
+    """8 sequences, k drafts: 8 (1 + k) tokens, then k - 1 passes over 8; the head sees one of each sequence."""
+    q = question("deepseek-v3", "h200-sxm", work=WORK)
+    found = explain(q, Strategy(tp=8, weight_dtype="fp8", batch=8, mtp=depth)).decode
+    flops = {op.name: op.flops for op in found.ops}
+    assert flops["mtp_mtp_proj"] == 2 * tokens * 2 * 7168 * 7168
+    assert flops["mtp_lm_head"] == 2 * 8 * depth * 7168 * 129280 / 8
+
+
+def test_a_draft_layer_in_16_bit_reads_twice_the_bytes_of_its_fp8_self():
+    q = question("deepseek-v3", "h200-sxm", work=WORK)
+    of = q.setting.model
+    wide = of.model_copy(update={"weights": of.weights.model_copy(update={"mtp": "bf16"})})
+    row = Strategy(tp=8, weight_dtype="fp8", batch=1, mtp=1)
+    narrow, own = (explain(replace(q, setting=replace(q.setting, model=m)), row) for m in (of, wide))
+    before, after = ({op.name: op.bytes for op in found.decode.ops} for found in (narrow, own))
+    assert after["mtp_routed_experts"] / before["mtp_routed_experts"] == pytest.approx(2.0, rel=0.01)
+    changed = {name for name in before if after[name] != before[name]}
+    assert changed and all(name.startswith("mtp_") for name in changed)
+    # a byte more for each of 11.5e9 parameters over 8 chips, of which projection and latents are whole on each
+    more = own.memory.items["weight_bytes"] - narrow.memory.items["weight_bytes"]
+    assert more == pytest.approx(11.5e9 / 8, rel=0.1)
+
+
+def test_without_drafts_no_draft_is_told():
+    q = question("deepseek-v3", "h200-sxm", work=WORK)
     assert "mtp_lm_head" not in times(explain(q, Strategy(tp=8, weight_dtype="fp8", batch=8)).decode)
 
 

@@ -99,6 +99,24 @@ def test_shared_experts_on_ranks_of_their_own_cost_what_plain_python_says(chip, 
 
 
 @pytest.mark.parametrize(
+    ("model", "chip", "dtype"), [("deepseek-v3", "h200-sxm:sglang", "bf16"), ("glm-5.2", "b200-sxm", "fp8")]
+)
+@settings(max_examples=examples(6), deadline=None)
+@given(data=st.data())
+def test_an_mtp_layer_in_a_dtype_of_its_own_costs_what_plain_python_says(model, chip, dtype, data):
+    q = question(model, chip)
+    own = q.setting.model.model_copy(update={"weights": q.setting.model.weights.model_copy(update={"mtp": dtype})})
+    q = replace(q, setting=replace(q.setting, model=own))
+    rows = data.draw(st.lists(strategies(own, q.setting.chip, 64), min_size=1, max_size=6))
+    rows = [replace(row, mtp=max(row.mtp, 1)) for row in rows]
+    columns = plan.price(q, to_table(rows), detail=True)
+    for i, strategy in enumerate(rows):
+        got = conditioned({name: float(column[i]) for name, column in columns.items()}, q.workload)
+        for name, value in conditioned(scalar_price(q, strategy), q.workload).items():
+            assert_same(got[name], value, f"{name} of {strategy}")
+
+
+@pytest.mark.parametrize(
     ("model", "engine", "pattern", "interleave"),
     [
         ("kimi-k2.5", "vllm", "a2a", 64),

@@ -8,7 +8,7 @@ from statistics import NormalDist
 from typing import Any, NamedTuple
 
 from . import attention, links
-from .machine import PLAIN_BYTES, WIRE, Case, Ledger, part_width, products, tiles
+from .machine import PLAIN_BYTES, WIRE, Case, Ledger, of_draft, part_width, products, tiles
 
 
 class Ranks(NamedTuple):
@@ -301,13 +301,22 @@ def head(case: Case, rows: float, r: Ranks) -> Ledger:
     return out
 
 
-def draft(case: Case, s: attention.Decode, r: Ranks) -> Ledger:
-    """One MTP pass for every sequence: embedding, projection of [hidden; embedding], one layer, head."""
-    model, out = case.model, Ledger(case)
-    one = attention.Decode(s.batch, 1, s.context, s.ranks, s.dcp, s.layout, s.dp)
-    out.add(embedding(case, s.batch, r.tp))
-    out.gemm("mtp", s.batch, 2 * model.hidden_size, model.hidden_size)
-    out.add(attention.decode(case, model.attention[model.mtp.attention], one))
-    out.add(block(case, model.ffn[model.mtp.ffn], s.batch, r, True))
-    out.add(head(case, s.batch, r))
+def drafts(case: Case, s: attention.Decode, r: Ranks, depth: int) -> Ledger:
+    """The passes of the MTP layer: over all tokens just verified, then `depth` - 1 times over one of each sequence."""
+    own, out = of_draft(case), Ledger(case)
+    for i in range(depth):
+        queries = s.q_len if i == 0 else 1
+        shape = attention.Decode(s.batch, queries, s.context, s.ranks, s.dcp, s.layout, s.dp)
+        out.add(one_pass(own, shape, r))
+        out.add(head(case, s.batch, r))
+    return out
+
+
+def one_pass(case: Case, s: attention.Decode, r: Ranks) -> Ledger:
+    """Embedding, projection of [hidden; embedding], one layer."""
+    model, out, tokens = case.model, Ledger(case), s.batch * s.q_len
+    out.add(embedding(case, tokens, r.tp))
+    out.gemm("mtp", tokens, 2 * model.hidden_size, model.hidden_size)
+    out.add(attention.decode(case, model.attention[model.mtp.attention], s))
+    out.add(block(case, model.ffn[model.mtp.ffn], tokens, r, True))
     return out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from . import links
@@ -53,6 +53,16 @@ def weight_width(model: Any, dtype: str) -> float:
         if w.group is not None:
             return width + w.scale_bytes / w.group
     return width
+
+
+def of_draft(case: Case) -> Case:
+    """The case of an MTP layer, whose weights may have a dtype of their own."""
+    model = case.model
+    if model.weights.mtp is None:
+        return case
+    own = dict.fromkeys(("attention", "dense", "routed", "shared", "indexer"), model.weights.mtp)
+    changed = model.model_copy(update={"weights": model.weights.model_copy(update=own)})
+    return replace(case, model=changed, weight_dtype=dtype_of(model, "mtp", case.weight_dtype))
 
 
 def part_width(case: Case, part: str) -> float:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from .attention import cache_row, indexer_row, per_rank
 from .feed_forward import weighted_choices
-from .machine import Case, part_width, weight_width
+from .machine import Case, of_draft, part_width, weight_width
 
 
 class Shards(NamedTuple):
@@ -84,8 +84,9 @@ def draft_weights(case: Case, s: Shards) -> float:
     mtp = case.model.mtp
     if mtp is None:
         return 0.0
-    layer = layer_weights(case, ((mtp.attention,), (mtp.ffn,)), s)
-    return mtp.layers * (layer + 2 * case.model.hidden_size**2 * part_width(case, "mtp"))
+    own = of_draft(case)
+    layer = layer_weights(own, ((mtp.attention,), (mtp.ffn,)), s)
+    return mtp.layers * (layer + 2 * case.model.hidden_size**2 * part_width(own, "mtp"))
 
 
 def vocabulary_weights(case: Case, part: str, s: Shards) -> float:

@@ -131,7 +131,7 @@ def decode_round(
     ffn = {n: feed_forward.block(case, f, t, ranks, True) for n, f in model.ffn.items()}
     tail = times(feed_forward.head(case, t, ranks), halves)
     if st.mtp:
-        tail = add(tail, times(feed_forward.draft(case, shape, ranks), st.mtp * halves))
+        tail = add(tail, times(feed_forward.drafts(case, shape, ranks, st.mtp), halves))
     blocks = Blocks(
         _layers(options[0], attn, ffn, halves, float(case.engine.overlap_fraction)),
         times(feed_forward.embedding(case, t, st.tp), halves),

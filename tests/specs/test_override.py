@@ -105,7 +105,7 @@ def test_a_fit_the_chip_does_not_have_starts_from_the_default_of_its_class() -> 
         ("name=foo", "name says which chip this is, and is no figure; expected a figure; or a chip file of its own"),
         ("chip.title=x", "title says which chip this is, and is no figure; expected a figure; or a chip file of its own"),
         ("kind=model", "kind says which chip this is, and is no figure; expected a figure; or a chip file of its own"),
-        ("efficiency.gem.bf16.compute=1", "no figure 'gem' in efficiency; expected one of gemm, bmm, grouped_gemm, grouped_gemm_ep, mla_decode, mla_prefill, gqa_decode, gqa_prefill, sparse_mla_decode, indexer, elementwise, lm_head, kv_cast, kv_dequantise; did you mean 'gemm'?"),
+        ("efficiency.gem.bf16.compute=1", "no figure 'gem' in efficiency; expected one of gemm, bmm, router, grouped_gemm, grouped_gemm_ep, mla_decode, mla_prefill, gqa_decode, gqa_prefill, sparse_mla_decode, indexer, elementwise, lm_head, kv_cast, kv_dequantise; did you mean 'gemm'?"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_set_is_told(override: str, message: str) -> None:
