@@ -84,7 +84,7 @@ def mtp_drafts(m: Machine, c: Cells, context: int, choice: moe.MoeChoice) -> lis
     """All drafts of a round: `mtp` passes of projection, one layer, and the shared head for one token of each sequence.
 
     The first pass is over the tokens just verified, `q_len` of each sequence: their keys go to the layer's own cache.
-    (NVIDIA/TensorRT-LLM, tensorrt_llm/_torch/speculative/mtp.py, MTPEagleWorker; vLLM's and SGLang's EAGLE workers too.)
+    (NVIDIA/TensorRT-LLM, tensorrt_llm/_torch/speculative/mtp.py, MTPEagleWorker; vLLM and SGLang do the same.)
     """
     mtp = m.model.mtp
     if mtp is None:
