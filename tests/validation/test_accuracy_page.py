@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,18 +41,19 @@ def test_numbers_are_up_to_date(today: Run) -> None:
 
 def test_the_page_has_every_part() -> None:
     text = PAGE.read_text("utf-8")
-    for part in ("## Bars", "### What is missed", "## Ratios", "## Decisions", "## Where the model is off, and why",
+    for part in ("## Bars", "## Ratios", "## Decisions", "## Where the model is off, and why",
                  "## Beside other tools", "## Points of the end-to-end bar"):  # fmt: skip
         assert part in text, part
+    assert ("### What is missed" in text) == ("| MISSED |" in text)
     assert "(accuracy.svg)" in text and PAGE.with_name("accuracy.svg").is_file()
 
 
-def test_misses_are_told_with_their_causes(today: Run) -> None:
-    page = validate_md.document(today)
-    for b in today.missed:
-        assert f"**{b.title}**" in page
-        for line in b.why:
-            assert line in page
+@pytest.mark.parametrize("met", [True, False])
+def test_misses_are_told_with_their_causes(today: Run, met: bool) -> None:
+    of = replace(today.bars[0], met=met, why=("far.point measured 1, predicted 2",))
+    page = validate_md.document(replace(today, bars=[of, *today.bars[1:]]))
+    assert (f"- **{of.title}**: {of.value}, asked {of.limit}.\n  - far.point measured 1, predicted 2" in page) != met
+    assert f"| {of.title} | {of.limit} | {of.value} | {'met' if met else 'MISSED'} |" in page
 
 
 def test_figures_of_other_tools_have_sources() -> None:
