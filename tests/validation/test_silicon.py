@@ -55,11 +55,11 @@ def test_rows_run_as_the_launch_scripts_run_them() -> None:
     short, long = points["silicon-trtllm-1024-1024-c64-tpot"], points["silicon-trtllm-8192-1024-c64-tpot"]
     # (64 + 1024 + 64 + 63) / 64 * 64: a step holds one prompt, which is not cut
     assert short.strategy == {"tp": 8, "ep": 8, "prefill_chunk": 1152, "kv_dtype": "fp8"}
-    assert short.given == {"memory_fraction": 0.75, "whole_prompts": True}
+    assert short.given == {"memory_fraction": 0.75, "whole_prompts": True, "gather_only": True, "warmed": False}
     # long prompts of more than 32 requests: attention data parallel
     assert (long.strategy["tp"], long.strategy["dp"], long.strategy["ep"]) == (1, 8, 8)
     assert points["silicon-trtllm-8192-1024-c32-tpot"].strategy["tp"] == 8
-    assert points["silicon-sglang-1024-1024-c4-tpot"].given == {"memory_fraction": 0.82}
+    assert points["silicon-sglang-1024-1024-c4-tpot"].given == {"memory_fraction": 0.82, "warmed": True}
 
 
 def test_rows_at_the_edge_of_the_cache_are_told() -> None:
