@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from mlaplan.strategy import Strategy
     from mlaplan.workload import Overrides
 
-# engines that dispatch only if told to, by the name of their profile: which of their all-to-alls serves both phases
-OF_DISPATCH = {"sglang": "auto", "trtllm": "low_latency"}
 SPARE_TOKENS = 128  # a chat template and a client's rounding on top of the mean lengths
 
 
@@ -82,15 +80,18 @@ def request(q: Question, s: Strategy, pp_layers: tuple[int, ...]) -> EmitRequest
 
 
 def all_to_all(q: Question, s: Strategy) -> str:
-    """The role of the dispatch that the plan's decode steps are priced with; the engine's default where they gather."""
+    """`auto`, the backend that dispatches in both phases, where the plan's decode steps are priced with it.
+
+    An engine that has none such, or takes it unasked, gets its default, like a plan that gathers.
+    """
     from mlaplan.explain import explain
 
-    role = OF_DISPATCH.get(q.profile.name)
-    if role is None or s.ep == 1 or s.dp == 1:
+    engine = q.setting.engine
+    if not engine.dispatch or engine.dispatch_rule.fixed or s.ep == 1 or s.dp == 1:
         return "default"
     decode = explain(q, s, decode_context=q.workload.mean_context, served=False).decode
     sent = decode is not None and any(op.name == "moe_dispatch" and op.time_s > 0 for op in decode.ops)
-    return role if sent else "default"
+    return "auto" if sent else "default"
 
 
 def longest(q: Question, block: int, tokens: int) -> int:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mlaplan.specs.model import Model
 
 ACTIVATION_BYTES = 2.0
+ROUTER_EXPERTS = 256  # of the shape that fits of routers of few tokens count their rows in
 CAST_RESIDUAL = 0.1  # spread of the measured share of bandwidth over heads and batches
 
 
@@ -99,14 +100,18 @@ class Machine:
         )
 
     def router(self, name: str, tokens: Numeric, choices: int) -> Op:
-        """Scores [T, E] of all experts; of few tokens by a kernel of its own, where the engine has one."""
+        """Scores [T, E] of all experts; of few tokens by a kernel of its own, where the engine has one.
+
+        A row of that kernel's fit is a token at 256 experts: T (1 + E / 256) / 2 rows, as half of its time per token
+        goes with the experts (class_fits, `router`).
+        """
         d, of = self.model.hidden_size, self.engine.small_router
         op = self.gemm(name, "router", tokens, d, choices)
         if d != of.hidden or choices not in of.experts or np.min(tokens) > of.tokens:
             return op
         mm = self.products("router")
         flops, nbytes = roof.gemm_flops(tokens, d, choices), roof.gemm_bytes(tokens, d, choices, mm.weight_bytes)
-        work = Work(flops, flops, nbytes, rows=tokens * (1.0 + choices / 256.0) / 2.0)
+        work = Work(flops, flops, nbytes, rows=tokens * (1.0 + choices / ROUTER_EXPERTS) / 2.0)
         small = self._kernel(name, "router", "bf16", mm.peak_flops, work)
         few = np.asarray(tokens) <= of.tokens
         return small if np.all(few) else op.where(few, small)

@@ -73,7 +73,7 @@ def _options(profile: Profile, request: EmitRequest) -> list[str]:
     if request.batch > profile.graphs.max_tokens:
         raise MlaplanError(f"batch={request.batch}: {profile.label} takes at most {profile.graphs.max_tokens}")
     lines += ["cuda_graph_config:", f"  max_batch_size: {request.batch}", "  enable_padding: true"]
-    if request.all_to_all not in ("default", "auto"):
+    if request.all_to_all != "default":
         if request.ep == 1:
             raise MlaplanError(f"all_to_all={request.all_to_all}: {profile.label} dispatches with EP only")
         lines += ["moe_config:", f"  backend: {WIDE}"]
@@ -144,7 +144,7 @@ def parse(_profile: Profile, line: CommandLine, _env: dict[str, str], attention:
         "max_model_len": get("max_seq_len", "--max_seq_len"),
         "memory_fraction": get("kv_cache_config.free_gpu_memory_fraction", "--kv_cache_free_gpu_memory_fraction"),
         "pp_layers": (),
-        "all_to_all": "low_latency" if backend.upper() == WIDE else "default",
+        "all_to_all": "auto" if backend.upper() == WIDE else "default",
         "attention_backend": None,
         "trust_remote_code": bool(get("trust_remote_code", "--trust_remote_code", False)),
         "nodes": None,

@@ -10,7 +10,8 @@ from mlaplan.report.chip_sheet import Sources
 from mlaplan.specs.figure import Figure, Spec
 
 if TYPE_CHECKING:
-    from mlaplan.engines.profile import AllToAll, Profile
+    from mlaplan.engines.collectives import AllToAll
+    from mlaplan.engines.profile import Profile
 
 PLAIN = ("source", "confidence", "note")
 LISTS = ("kernels", "all_to_all", "all_reduce", "elsewhere")
