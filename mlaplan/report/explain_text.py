@@ -69,7 +69,7 @@ def head(q: Question, e: Explanation, change: list[str]) -> str:
         words.line("model", q.setting.model.origin),
         words.line("", words.layers(q.setting.model)),
         words.line("chip", chip.origin),
-        *([words.line("kernels", chip.calibration)] if chip.calibration else []),
+        *(words.line("kernels", told) for told in words.kernels(chip)),
         words.line("engine", engine(q)),
         words.line("strategy", words.choices(s)),
     ]

@@ -98,7 +98,7 @@ def asked_rows(a: Answer) -> list[tuple[str, str]]:
         ("", words.layers(model)),
         ("chip", chip.origin),
         ("", f"{memory}{units.format_bytes_per_s(float(chip.memory.bandwidth))}, {peak}"),
-        *([("kernels", chip.calibration)] if chip.calibration else []),
+        *(("kernels", told) for told in words.kernels(chip)),
         ("engine", explain_text.engine(a.q)),
         ("workload", words.workload(a.q.workload)),
         ("objective", OBJECTIVES[a.objective]),

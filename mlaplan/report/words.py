@@ -11,16 +11,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mlaplan.costs.engine import Interval
+    from mlaplan.specs.chip import Chip
     from mlaplan.specs.model import Model
     from mlaplan.strategy import Strategy
     from mlaplan.workload import Workload
 
 LABEL = 11  # columns of the label before each paragraph
+MAIN_KERNELS = {"gemm", "mla_decode", "grouped_gemm"}  # most of a step is in these
 
 
 def line(label: str, content: str) -> str:
     """`label      content`, folded under its first word."""
     return wrapped(content, label=label.ljust(LABEL))
+
+
+def kernels(chip: Chip) -> list[str]:
+    """Where kernel times are from: a calibration, or the chip's class where its own file has not the main ones."""
+    if chip.calibration:
+        return [chip.calibration]
+    if chip.efficiency.keys() >= MAIN_KERNELS:
+        return []
+    own = ", ".join(chip.efficiency)
+    apart = f" but for {own}" if own else ""
+    return [f"not calibrated: defaults of class {chip.efficiency_class}{apart}, and bands as wide as theirs"]
 
 
 def plain(value: float) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from mlaplan.costs.engine import Interval, exactly
 from mlaplan.report import words
+from mlaplan.specs.lookup import load_chip
 from mlaplan.strategy import Strategy
 from mlaplan.units import format_seconds
 from mlaplan.workload import Workload
@@ -58,3 +59,13 @@ def test_a_workload_in_words() -> None:
 def test_nothing_is_a_dash() -> None:
     assert words.size(0.0) == "-" and words.flops(0.0) == "-"
     assert words.size(1.5e9) == "1.50 GB" and words.flops(2e12) == "2.00 T"
+
+
+def test_kernels_of_a_chip_without_a_calibration_are_told_as_its_classes() -> None:
+    """AMD's chips have no fit but of products; H200 has its own, and with an engine that engine's."""
+    assert words.kernels(load_chip("mi300x")) == [
+        "not calibrated: defaults of class amd-cdna3 but for gemm, and bands as wide as theirs"
+    ]
+    assert words.kernels(load_chip("h200-sxm")) == []
+    (file,) = words.kernels(load_chip("h200-sxm", engine="sglang"))
+    assert file.endswith("h200-sxm.sglang.cal.yaml")
